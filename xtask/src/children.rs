@@ -9,13 +9,12 @@
 //! | first Ctrl-C, SIGTERM, SIGHUP | the signal thread: SIGTERM to all groups; the task then unwinds as after a failure |
 //! | further signals | the signal thread: SIGKILL to all groups |
 //!
-//! No signal ends this process directly, since one wish to end often comes as
-//! two signals (`timeout` signals its child and then the group it is in) and
-//! the task has files to remove. It is over soon: all it waits for is dead.
+//! No signal ends this process directly: one interruption often arrives as two signals (`timeout`
+//! signals its child and then the group), and the task has files to remove. The task ends soon, as
+//! all its children are dead.
 //!
-//! A process id may be given to another process once its owner is reaped. So
-//! a group is signalled only under the lock, and a child is reaped only after
-//! it has been taken off the list under the same lock.
+//! The system may reuse a process id once its owner is reaped. So a group is signalled only under
+//! the lock, and a child is reaped only after it has been taken off the list under the same lock.
 
 use std::io::Read;
 use std::iter;

@@ -47,8 +47,8 @@ pub(crate) fn docs(arguments: &DocsArguments, children: &Children) -> Result<boo
     Ok(true)
 }
 
-/// Compares the committed reference pages with the tables of a program, or of
-/// one that is built; true if all are equal.
+/// Compares the committed reference pages with the tables of this program, or of one that is built.
+/// Returns whether all are equal.
 pub(crate) fn check(serval: Option<&Path>, children: &Children) -> Result<bool> {
     let mut equal = true;
     for (name, text) in pages(serval, children)? {
@@ -106,7 +106,7 @@ fn pages(serval: Option<&Path>, children: &Children) -> Result<Vec<(&'static str
     ])
 }
 
-/// The list that `serval WHAT --json` prints.
+/// Returns the list that `serval WHAT --json` prints.
 fn listed(serval: &Path, what: &str, children: &Children) -> Result<Vec<Value>> {
     let mut command = Command::new(serval);
     command.args([what, "--json"]);
@@ -116,8 +116,7 @@ fn listed(serval: &Path, what: &str, children: &Children) -> Result<Vec<Value>> 
 
 /// Builds serval with all stores, and returns its path.
 ///
-/// The packages and features are those of `cargo xtask test`, so that nothing
-/// is compiled twice.
+/// The packages and features are those of `cargo xtask test`, so that nothing is compiled twice.
 fn build_serval(children: &Children) -> Result<PathBuf> {
     let mut command = crate::cargo();
     command.args(["build", "--workspace", "--features", FULL, "--bin", "serval"]);

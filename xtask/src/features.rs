@@ -30,9 +30,8 @@ fn full(manifest: &str) -> impl Iterator<Item = &str> {
     full.unwrap_or_default().trim_end_matches(']').split(", ").map(|name| name.trim_matches('"'))
 }
 
-/// Cargo's arguments for the shared and the static library: of the tests' build,
-/// since another profile or choice of features would compile all that they are
-/// made of once more.
+/// Returns cargo's arguments for the shared and the static library. They are those of the tests'
+/// build, since another profile or set of features would compile all dependencies again.
 pub(crate) fn libraries(features: &str) -> [&str; 4] {
     ["--workspace", "--features", features, "--lib"]
 }

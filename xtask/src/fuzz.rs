@@ -46,10 +46,10 @@ pub(crate) struct FuzzArguments {
     /// Only this target; may be given several times
     #[arg(long, value_name = "TARGET", value_parser = TARGETS.iter().map(|target| target.name).collect::<Vec<_>>())]
     target: Vec<String>,
-    /// How long each of them is run
+    /// Duration of each target
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     seconds: u64,
-    /// Run this input alone, and tell what it does
+    /// Run this input alone, and print what it does
     #[arg(long, value_name = "FILE", requires = "target")]
     replay: Option<PathBuf>,
 }

@@ -20,11 +20,10 @@ pub(crate) const STAND_IN: &str = "libsqlite3.so.0";
 
 #[derive(Args)]
 pub(crate) struct LibraryArguments {
-    /// The folder below which lib/ and include/ are made [default: the workspace's target/library]
+    /// The folder in which lib/ and include/ are created [default: the workspace's target/library]
     #[arg(long, value_name = "DIR")]
     prefix: Option<PathBuf>,
-    /// The name by which programs find it when they are started; libsqlite3.so.0 stands in for
-    /// SQLite's own library
+    /// The name by which programs load it; libsqlite3.so.0 replaces SQLite's own library
     #[arg(long, value_name = "NAME", default_value = SONAME, value_parser = soname)]
     soname: String,
 }

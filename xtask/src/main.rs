@@ -37,20 +37,20 @@ type Result<T> = std::result::Result<T, String>;
 #[derive(Parser)]
 #[command(
     bin_name = "cargo xtask",
-    about = "What a developer of Serval runs",
+    about = "Developer tasks of Serval and Yesquel",
     after_help = "Examples:\n  \
-        cargo xtask test                  everything a change must pass\n  \
-        cargo xtask test --quick          the same, but installing and fetching nothing, without fuzzing and docs\n  \
-        cargo xtask test --all            also what passed before and has not changed since\n  \
+        cargo xtask test                  all checks of a change\n  \
+        cargo xtask test --quick          the same without installs, downloads, fuzzing and documentation\n  \
+        cargo xtask test --all            also tests that passed before and are unchanged\n  \
         cargo xtask test --skip clippy    leave a step out (it is counted as skipped)\n  \
         cargo xtask docs                  the reference pages and the book, in target/book\n  \
         cargo xtask house                 lines by crate, cycles of files, long functions\n  \
         cargo xtask library               the shared library, its header and pkg-config file\n  \
-        cargo xtask serve redis           a Redis to try serval on, gone after Ctrl-C\n  \
-        cargo xtask bench --list          what can be measured\n  \
-        cargo xtask simulate --seeds N    Yesquel against its references, seed after seed\n  \
-        cargo xtask fuzz --seconds N      random bytes against what Yesquel reads\n  \
-        cargo xtask soak --minutes N      what takes too long for each change: the rest of the above\n  \
+        cargo xtask serve redis           a Redis to try serval on, until Ctrl-C\n  \
+        cargo xtask bench --list          the benchmarks\n  \
+        cargo xtask simulate --seeds N    Yesquel compared with its references, for N seeds\n  \
+        cargo xtask fuzz --seconds N      random bytes as Yesquel's input\n  \
+        cargo xtask soak --minutes N      tests that take too long for each change\n  \
         cargo xtask tcl                   SQLite's own tests on Yesquel's trees"
 )]
 struct CommandLine {
@@ -60,43 +60,44 @@ struct CommandLine {
 
 #[derive(Subcommand)]
 enum XtaskCommand {
-    /// Format, lints, tests with real servers, documentation: what a change must pass
+    /// Run all checks of a change: format, lints, tests with real servers, documentation
     Test(steps::Arguments),
     /// Write the reference pages and build the book
     Docs(docs::DocsArguments),
-    /// Print lines by crate, cycles of files, long functions, and type names used twice
+    /// Print lines by crate, cycles of files, long functions, and type names defined more than once
     House(house::HouseArguments),
     /// Build the shared library and put it, its headers and its pkg-config file below a folder
     Library(library::LibraryArguments),
     /// Start a real server on loopback and keep it until Ctrl-C
     #[command(alias = "server")]
     Serve {
-        /// The store it is for
+        /// The server's store
         #[arg(value_parser = servers::KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>())]
         server: String,
         /// Port to listen on [default: a free one]
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
         port: Option<u16>,
-        /// Ask clients for this password
+        /// Require this password
         #[arg(long, value_name = "P")]
         password: Option<String>,
     },
-    /// Bare round trips over a Unix socket, for `bench driver`
+    /// Measure bare round trips over a Unix socket, for `bench driver`
     #[command(hide = true)]
     RoundTrips {
-        /// Be the end that answers
+        /// Run the end that answers
         #[arg(long)]
         answer: bool,
     },
-    /// Run benchmarks by name, all of them when none is named
+    /// Run benchmarks by name [default: all]
     Bench(bench::BenchArguments),
-    /// Give Yesquel's seeded tests any number of seeds
+    /// Run Yesquel's seeded tests with any number of seeds
     Simulate(simulate::SimulateArguments),
-    /// Fuzz what Yesquel reads from the network and from its disk
+    /// Fuzz Yesquel's input from the network and from its disk
     Fuzz(fuzz::FuzzArguments),
-    /// Run for an hour what takes too long for each change: SQLite's tests, fuzzing, kills, seeds
+    /// Run for an hour tests that take too long for each change: SQLite's tests, fuzzing, kills,
+    /// seeds
     Soak(soak::SoakArguments),
-    /// SQLite's own tests on Yesquel's trees, and which of them differ
+    /// Run SQLite's own tests on Yesquel's trees, and list the differences
     Tcl(tcl::TclArguments),
 }
 
@@ -104,8 +105,8 @@ fn main() -> ExitCode {
     let arguments = CommandLine::parse();
     let outcome = Children::stopped_by_signals().and_then(|children| {
         let outcome = run(arguments.task, &children);
-        // Ctrl-C is how the `redis` task ends well; elsewhere it is a failure
-        // whose error would only be that of the child it stopped.
+        // Ctrl-C is the normal end of the `redis` task. Elsewhere it is a failure, whose error
+        // would only be that of the stopped child.
         match children.interrupted() {
             Some(signal) if outcome != Ok(true) => Ok(ExitCode::from(signal_code(signal))),
             _ => outcome.map(|passed| if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }),

@@ -61,8 +61,8 @@ const PROGRAMS: &[Program] = &[
     Program { name: "initdb", packages: &["postgresql"], purpose: ProgramPurpose::Postgres },
     Program { name: "pg_basebackup", packages: &["postgresql"], purpose: ProgramPurpose::Postgres },
     Program { name: "postgres", packages: &["postgresql"], purpose: ProgramPurpose::Postgres },
-    // The certificate of its TLS. A crate for certificates would cost every build; this program
-    // comes with the server anyway.
+    // For the certificate of its TLS. A crate for certificates would cost every build; the server's
+    // package depends on this program anyway.
     Program { name: "openssl", packages: &["openssl"], purpose: ProgramPurpose::Postgres },
     Program { name: "mariadbd", packages: &["mariadb-server"], purpose: ProgramPurpose::Mysql },
     Program { name: "mariadb-install-db", packages: &["mariadb-server"], purpose: ProgramPurpose::Mysql },
@@ -75,8 +75,8 @@ const PROGRAMS: &[Program] = &[
     Program { name: "mvn", packages: &["maven"], purpose: ProgramPurpose::Cassandra },
     Program { name: "etcd", packages: &["etcd-server"], purpose: ProgramPurpose::Etcd },
     Program { name: "openssl", packages: &["openssl"], purpose: ProgramPurpose::Etcd },
-    // For the build, not for the server: the store's driver makes its messages
-    // with it, and with definitions that come in the second package.
+    // For the build, not for the server: the store's driver generates its messages with it, from
+    // definitions in the second package.
     Program {
         name: "protoc",
         packages: &["protobuf-compiler", "libprotobuf-dev"],
@@ -85,16 +85,16 @@ const PROGRAMS: &[Program] = &[
     Program { name: "nginx", packages: &["nginx-light"], purpose: ProgramPurpose::Rest },
     Program { name: "openssl", packages: &["openssl"], purpose: ProgramPurpose::Rest },
     Program { name: "java", packages: &["default-jdk-headless"], purpose: ProgramPurpose::Mongodb },
-    // Java runs the stand-in's source only where there is its compiler too.
+    // Java runs a source file only if the compiler is installed.
     Program { name: "javac", packages: &["default-jdk-headless"], purpose: ProgramPurpose::Mongodb },
     Program { name: "mvn", packages: &["maven"], purpose: ProgramPurpose::Mongodb },
     Program { name: "openssl", packages: &["openssl"], purpose: ProgramPurpose::Mongodb },
     Program { name: "java", packages: &["default-jdk-headless"], purpose: ProgramPurpose::Hbase },
-    // The server is started by a Java source of ours.
+    // A Java source of this project starts the server.
     Program { name: "javac", packages: &["default-jdk-headless"], purpose: ProgramPurpose::Hbase },
     Program { name: "mvn", packages: &["maven"], purpose: ProgramPurpose::Hbase },
     Program { name: "java", packages: &["default-jdk-headless"], purpose: ProgramPurpose::Zookeeper },
-    // Its classes, which Debian keeps beside this script.
+    // For its classes, which Debian's package keeps beside this script.
     Program { name: "zkServer.sh", packages: &["zookeeper"], purpose: ProgramPurpose::Zookeeper },
     Program { name: "openssl", packages: &["openssl"], purpose: ProgramPurpose::Zookeeper },
     Program { name: "java", packages: &["default-jdk-headless"], purpose: ProgramPurpose::Java },
@@ -239,9 +239,9 @@ fn known(children: &Children, packages: &[&str]) -> Result<bool> {
 }
 
 fn apt_get(children: &Children, sudo: bool, arguments: &[&str]) -> Result<()> {
-    // Through env, because sudo passes none of our variables on. In runlevel
-    // 1 the packages' scripts start no service: ours run on ports of our
-    // choice, and the machine stays as it was.
+    // Through env, because sudo passes no environment variables on. In runlevel 1 the packages'
+    // scripts start no service: the servers of xtask run on ports of their own, and the machine
+    // stays unchanged.
     let mut command = Command::new(if sudo { "sudo" } else { "env" });
     if sudo {
         command.args(["-n", "env"]);

@@ -13,13 +13,13 @@ use crate::children::Children;
 
 #[derive(Args)]
 pub(crate) struct SimulateArguments {
-    /// How many seeds each test is given [default: 1000000, or 1 where a seed is named]
+    /// Number of seeds for each test [default: 1000000, or 1 where a seed is named]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     seeds: Option<u64>,
     /// The first seed [default: 0]
     #[arg(long, value_name = "SEED", alias = "from")]
     seed: Option<u64>,
-    /// Only this test
+    /// Run only this test
     #[arg(long, value_name = "TEST", value_parser = PossibleValuesParser::new(TESTS.iter().map(|test| test.name)))]
     only: Option<String>,
 }

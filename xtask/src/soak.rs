@@ -1,11 +1,11 @@
 //! `cargo xtask soak`: tests that take too long for each change, within a time limit.
 //!
-//! | part | share of the time | what `cargo xtask test` has of it |
+//! | part | share of the time | part in `cargo xtask test` |
 //! |---|---|---|
 //! | lints of the default build | as long as they take | those of the full build |
 //! | `compare` of a hundred real A/A pairs | as long as they take | sixteen |
-//! | SQLite's own tests on Yesquel's trees | 35 % | 84 s of those that test SQL |
-//! | fuzzing of what Yesquel reads | 20 % | 20 s a target |
+//! | SQLite's own tests on Yesquel's trees | 35 % | 84 s, tests of SQL first |
+//! | fuzzing of Yesquel's decoders | 20 % | 20 s a target |
 //! | Yesquel's server, killed | 10 % | 100 kills |
 //! | seeded tests | the rest | the first seeds |
 
@@ -23,14 +23,14 @@ use crate::tcl;
 /// Kills per run of the test program; the time limit is checked between runs.
 const KILLS_A_RUN: u64 = 100;
 
-// No argument group of its own: its name would clash with that of the seeds.
+// Without an argument group: its name would clash with that of the seeds.
 #[derive(Args)]
 #[group(skip)]
 pub(crate) struct SoakArguments {
-    /// How long all of it may take; a part that runs is not cut off
+    /// Total time; a running part is not interrupted
     #[arg(long, value_name = "N", default_value_t = 60.0, value_parser = minutes)]
     minutes: f64,
-    /// How often the server is killed, if its share of the time allows that
+    /// Number of kills of the server, if its share of the time allows that
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     kills: u64,
     #[command(flatten)]
@@ -86,7 +86,7 @@ pub(crate) fn soak(arguments: &SoakArguments, children: &Children) -> Result<boo
     part("tcl", &mut || {
         let sources = tcl::provide(children, Missing::Install)?;
         let limit = tcl::TclArguments::within(whole.mul_f64(0.35).as_secs_f64() / 60.0, None);
-        let (passed, summary) = tcl::told(&limit, &sources, None, children)?;
+        let (passed, summary) = tcl::run(&limit, &sources, None, children)?;
         println!("    {summary}");
         Ok(passed)
     })?;

@@ -1,7 +1,7 @@
-//! `cargo xtask test`: what a change must pass, step by step.
+//! `cargo xtask test`: the checks that a change must pass, in steps.
 //!
-//! A failed step does not keep the others from running: one run tells all
-//! there is to mend. What could not run is listed as skipped, with the reason.
+//! The other steps run even when one fails, so that one run lists all failures.
+//! A step that cannot run is listed as skipped, with the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -25,22 +25,22 @@ use crate::test_programs::{self, TestProgram, Variable};
 use crate::unchanged::Passed;
 use crate::ycsb;
 
-/// What benchmarks compare with, and nothing else needs.
+/// Features of the systems that benchmarks compare with. Nothing else needs them.
 const MEASURED: &str = "yesquel-bench/embedded,yesquel-bench/mariadb";
 
-/// How long each target of the fuzzer is run; `cargo xtask soak` goes on.
+/// Duration of each fuzz target; `cargo xtask soak` runs them longer.
 const FUZZ_SECONDS: u64 = 20;
 
-/// How long SQLite's own tests are run: those that test SQL come first.
+/// Duration of SQLite's own tests, minutes; tests of SQL run first.
 /// `cargo xtask soak` runs the rest.
 const TCL_MINUTES: f64 = 1.4;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// Install and fetch nothing, regenerate no goldens, fuzz nothing, build no documentation
+    /// Skip installs, downloads, regenerated golden files, fuzzing and documentation
     #[arg(long)]
     quick: bool,
-    /// Run also the tests that passed before and have not changed since
+    /// Also run tests that passed before and are unchanged
     #[arg(long)]
     all: bool,
     /// Leave this step out; may be given several times
@@ -52,18 +52,18 @@ pub(crate) struct Arguments {
     without: Vec<String>,
 }
 
-/// The steps, in the order they run in.
+/// The steps, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum TestStep {
     /// Set-up: the servers that stores are tested against, installed when missing
     Servers,
-    /// Set-up: a JDK, Maven, YCSB's classes to regenerate the goldens, and the Java drivers
+    /// Set-up: a JDK, Maven, YCSB's classes to regenerate golden files, and the Java drivers
     Java,
-    /// Set-up: strace, which sees when Yesquel's server answers and when it syncs
+    /// Set-up: strace, to check that Yesquel's server syncs before it answers
     Trace,
-    /// Set-up: real programs that are run on the shared library
+    /// Set-up: programs that run on the shared library
     Programs,
-    /// Set-up: Chromium, in which reports are opened
+    /// Set-up: Chromium, to open reports
     Browser,
     /// cargo fmt --check
     Fmt,
@@ -73,15 +73,15 @@ enum TestStep {
     Clippy,
     /// cargo test --no-run with all stores
     Build,
-    /// The tests, with the servers up
+    /// The tests, with all servers running
     Test,
     /// The examples in the documentation of the crates
     Examples,
-    /// SQLite's own tests on Yesquel's trees, as many as 84 s allow
+    /// SQLite's own tests on Yesquel's trees, for 84 seconds
     Tcl,
-    /// Random bytes against what Yesquel reads, 30 seconds for each target
+    /// Fuzzing of Yesquel's decoders, 20 seconds a target
     Fuzz,
-    /// cargo doc, warnings denied; docs/reference against the tables
+    /// cargo doc, warnings denied; docs/reference must match the tables
     Doc,
 }
 
@@ -96,18 +96,16 @@ impl TestStep {
             .unwrap_or_default()
     }
 
-    /// What is not tested when this step is left out, as far as another step
-    /// would hide it.
+    /// The tests that do not run without this step, where no other row of the
+    /// summary shows that.
     fn leaves_out(self) -> &'static str {
         match self {
             TestStep::Servers => "; tests against servers are not run",
-            TestStep::Java => {
-                "; the committed goldens are used without being regenerated, and the Java drivers are not tested"
-            }
-            TestStep::Fuzz => "; what Yesquel reads is not fuzzed",
+            TestStep::Java => "; golden files are not regenerated, and the Java drivers are not tested",
+            TestStep::Fuzz => "; Yesquel's decoders are not fuzzed",
             TestStep::Tcl => "; SQLite's own tests are not run",
-            TestStep::Trace => "; that Yesquel's server answers after its fsync is not tested",
-            TestStep::Programs => "; the shared library is not tested under real programs",
+            TestStep::Trace => "; the order of fsync and answer in Yesquel's server is not tested",
+            TestStep::Programs => "; the shared library is not tested with other programs",
             TestStep::Browser => "; reports are not opened in a browser",
             TestStep::Build => "; no test is run",
             TestStep::Fmt
@@ -140,31 +138,30 @@ struct StepRow {
     name: String,
     outcome: StepResult,
     seconds: f64,
-    /// Processor time of the step's processes, s.
+    /// CPU time of the step's processes, s.
     cpu: f64,
 }
 
-/// What earlier steps found, for later ones.
+/// Results of earlier steps that later steps use.
 #[derive(Default)]
 struct StepFindings {
     servers: Vec<&'static ServerKind>,
     ycsb_class_path: Option<String>,
     java_drivers: Option<ycsb::JavaDrivers>,
     strace: Option<PathBuf>,
-    /// The shared library by its own name, and as it stands in for SQLite's.
+    /// The shared library under its own name, and under the name of SQLite's.
     libraries: Option<(PathBuf, PathBuf)>,
     programs: Option<PathBuf>,
     browser: Option<PathBuf>,
     /// The built test programs.
     tests: Vec<TestProgram>,
-    /// The servers that start.
+    /// The thread that starts the servers.
     starting: Option<JoinHandle<Fixtures>>,
 }
 
-/// The servers that run, and what went wrong with others.
+/// The running servers, and the errors of those that did not start.
 ///
-/// A server that is installed and does not start is a failure, but no reason to
-/// leave all other tests out.
+/// An installed server that does not start fails the step. The other tests run.
 #[derive(Default)]
 struct Fixtures {
     running: Vec<(&'static ServerKind, Fixture)>,
@@ -172,8 +169,8 @@ struct Fixtures {
 }
 
 impl Fixtures {
-    /// Starts servers on a thread of their own: until all are ready takes minutes, in
-    /// which the tests are built.
+    /// Starts servers on a thread of their own. This takes minutes, while the tests
+    /// are built.
     fn start(kinds: Vec<&'static ServerKind>, children: &Children) -> JoinHandle<Fixtures> {
         let children = children.clone();
         thread::spawn(move || {
@@ -188,7 +185,7 @@ impl Fixtures {
         })
     }
 
-    /// Waits until all are ready, and drops those that fail.
+    /// Waits until all servers are ready; drops those that fail.
     fn ready(mut self) -> Fixtures {
         let problems = &mut self.problems;
         self.running.retain(|(kind, fixture)| {
@@ -203,7 +200,7 @@ fn not_run(kind: &ServerKind, reason: &str) -> String {
     format!("{reason}; tests against {} were not run", kind.name)
 }
 
-/// Runs the steps; true if none failed and nothing interrupted them.
+/// Runs the steps. Returns whether none failed or was interrupted.
 pub(crate) fn test(arguments: &Arguments, children: &Children) -> Result<bool> {
     let mut found = StepFindings::default();
     let passed = Passed::read(&crate::root().join("target/tests"), arguments.all);
@@ -216,7 +213,7 @@ pub(crate) fn test(arguments: &Arguments, children: &Children) -> Result<bool> {
         } else if arguments.skip.contains(&step) {
             StepResult::Skipped(format!("--skip{}", step.leaves_out()))
         } else if step == TestStep::Servers {
-            // A row for each of them.
+            // One row a server.
             rows.extend(servers::KINDS.iter().map(|kind| provide(kind, arguments, &mut found, children)));
             continue;
         } else {
@@ -226,14 +223,14 @@ pub(crate) fn test(arguments: &Arguments, children: &Children) -> Result<bool> {
     }
     print!("\n{}", summary(&rows));
     let failed = |row: &StepRow| matches!(row.outcome, StepResult::Failed(_));
-    // Interrupted in its set-up, a run has only skipped steps.
+    // If the set-up was interrupted, no step failed: all were skipped.
     Ok(children.interrupted().is_none() && !rows.iter().any(failed))
 }
 
-/// When a step began.
+/// Start of a step.
 struct Started {
     at: Instant,
-    /// Processor time of the children that had ended, s.
+    /// CPU time of the children that had ended, s.
     cpu: f64,
 }
 
@@ -243,25 +240,25 @@ impl Started {
     }
 }
 
-/// Processor time of all children that have been waited for, and of theirs, s.
+/// CPU time of all children that have been waited for, and of their children, s.
 fn cpu_of_children() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // `cutime` and `cstime` of proc(5), counted from behind the name, which may
-    // hold spaces.
+    // `cutime` and `cstime` of proc(5), counted after the name, which may contain
+    // spaces.
     let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
     let ticks: u64 = fields.skip(13).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
     ticks as f64 / rustix::param::clock_ticks_per_second() as f64
 }
 
-/// Prints how a step ended.
+/// Prints the result of a step and returns its row.
 fn row(name: String, outcome: StepResult, started: Started) -> StepRow {
     let (seconds, cpu) = (started.at.elapsed().as_secs_f64(), cpu_of_children() - started.cpu);
     let (result, note) = outcome.words();
-    println!("<== {name} {result} in {seconds:.1} s, {cpu:.1} s of processors{}", after_colon(note));
+    println!("<== {name} {result} in {seconds:.1} s, {cpu:.1} s CPU{}", after_colon(note));
     StepRow { name, outcome, seconds, cpu }
 }
 
-/// Sees to it that a server can be started.
+/// Makes sure that a server is installed.
 fn provide(
     kind: &'static ServerKind,
     arguments: &Arguments,
@@ -364,7 +361,7 @@ fn java(missing: Missing, found: &mut StepFindings, children: &Children) -> Step
         Ok(class_path) => found.ycsb_class_path = Some(class_path),
         Err(reason) => return skipped(TestStep::Java, &reason),
     }
-    // With all it takes at hand, a failure is one of the drivers'.
+    // All tools are present, so an error is a failure of the drivers.
     match ycsb::java_drivers(children) {
         Ok(drivers) => {
             found.java_drivers = Some(drivers);
@@ -402,19 +399,19 @@ fn browser(missing: Missing, found: &mut StepFindings, children: &Children) -> S
 
 fn clippy(children: &Children) -> StepResult {
     let (features, without) = features();
-    // No other step compiles what only benchmarks use.
+    // No other step compiles the features for benchmarks.
     let features = format!("{features},{MEASURED}");
     let arguments =
         ["clippy", "--workspace", "--all-targets", "--features", &features, "--", "-D", "warnings"];
     noting(cargo_step(children, &arguments, &[]), without)
 }
 
-/// Builds the test programs, while the servers start.
+/// Builds the test programs while the servers start.
 fn build(found: &mut StepFindings, children: &Children) -> StepResult {
     found.starting = Some(Fixtures::start(std::mem::take(&mut found.servers), children));
     let (features, without) = features();
-    // Without examples: to link them, and with them the driver of each
-    // store once more, takes minutes, and clippy checks them.
+    // Without examples: linking them, and the driver of each store again, takes
+    // minutes, and clippy checks them.
     let arguments = ["--workspace", "--features", &features, "--lib", "--bins", "--tests"];
     let libraries = libraries(&features);
     let built = test_programs::build(&arguments, children)
@@ -431,8 +428,8 @@ fn build(found: &mut StepFindings, children: &Children) -> StepResult {
     }
 }
 
-/// SQLite's own tests. What cannot be had, as an archive of Debian's that has
-/// moved on, is no failure of ours.
+/// Runs SQLite's own tests. If their sources cannot be fetched, for example because
+/// Debian has removed the archive, the step is skipped.
 fn sqlite_tests(missing: Missing, passed: &Passed, children: &Children) -> StepResult {
     let sources = match tcl::provide(children, missing) {
         Ok(sources) => sources,
@@ -440,14 +437,14 @@ fn sqlite_tests(missing: Missing, passed: &Passed, children: &Children) -> StepR
     };
     let (features, _) = features();
     let limit = tcl::TclArguments::within(TCL_MINUTES, Some(&libraries(&features)));
-    match tcl::told(&limit, &sources, Some(passed), children) {
+    match tcl::run(&limit, &sources, Some(passed), children) {
         Ok((true, summary)) => StepResult::Passed(summary),
         Ok((false, summary)) => StepResult::Failed(summary),
         Err(reason) => StepResult::Failed(reason),
     }
 }
 
-/// The crates' documentation, and whether the reference is as the tables have it.
+/// Builds the crates' documentation and compares the reference with the tables.
 fn documentation(children: &Children) -> StepResult {
     let (features, without) = features();
     let arguments = ["doc", "--workspace", "--no-deps", "--features", &features];
@@ -462,7 +459,7 @@ fn documentation(children: &Children) -> StepResult {
     }
 }
 
-/// Where strace is. A container may forbid it to look at other processes.
+/// Returns the path of strace if it works: a container may forbid ptrace.
 fn strace_that_may_trace(children: &Children) -> Result<PathBuf> {
     let strace = setup::find("strace").ok_or("there is no strace")?;
     let mut command = Command::new(&strace);
@@ -474,12 +471,12 @@ fn strace_that_may_trace(children: &Children) -> Result<PathBuf> {
     }
 }
 
-/// What passed without a store says so.
+/// Notes in a passed step that one store was left out.
 fn noting(outcome: StepResult, without: Option<&str>) -> StepResult {
     match (outcome, without) {
         (StepResult::Passed(note), Some(store)) => {
             let comma = if note.is_empty() { "" } else { ", " };
-            StepResult::Passed(format!("{note}{comma}without the store {store}: there is no {}", PROTOC.0))
+            StepResult::Passed(format!("{note}{comma}without the store {store}: {} is missing", PROTOC.0))
         }
         (outcome, _) => outcome,
     }
@@ -495,8 +492,8 @@ fn cargo_step(children: &Children, arguments: &[&str], variables: &[(&str, &str)
     finish(children, &mut command)
 }
 
-/// Runs the test programs between the start and the stop of the servers, whose
-/// addresses are in environment variables.
+/// Runs the test programs while the servers run. Environment variables hold the
+/// servers' addresses.
 fn run_tests(found: &mut StepFindings, passed: &Passed, children: &Children) -> StepResult {
     let started = Instant::now();
     let mut variables = Vec::new();
@@ -525,7 +522,7 @@ fn run_tests(found: &mut StepFindings, passed: &Passed, children: &Children) -> 
     }
     let starting = found.starting.take().map(JoinHandle::join);
     let Ok(fixtures) = starting.unwrap_or_else(|| Ok(Fixtures::default())) else {
-        return StepResult::Failed("the thread that starts the servers died".to_owned());
+        return StepResult::Failed("the thread that starts the servers panicked".to_owned());
     };
     let Fixtures { running: fixtures, mut problems } = fixtures.ready();
     let servers: usize = fixtures.iter().map(|(_, fixture)| fixture.servers.len()).sum();
@@ -563,7 +560,7 @@ fn run_tests(found: &mut StepFindings, passed: &Passed, children: &Children) -> 
     if problems.is_empty() { StepResult::Passed(note) } else { StepResult::Failed(problems.join("; ")) }
 }
 
-/// The servers to which variables lead, or the variables.
+/// The servers whose addresses these variables hold, or the variables themselves.
 fn servers_of(variables: &str) -> String {
     let named = |variable: &str| {
         let kind = servers::KINDS.iter().find(|kind| kind.variables.contains(&variable));
@@ -586,7 +583,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_summary_counts_steps_and_says_why() {
+    fn the_summary_counts_steps_and_gives_reasons() {
         let row = |name: &str, outcome, seconds| StepRow {
             name: name.to_owned(),
             outcome,

@@ -1,17 +1,17 @@
 //! Builds the workspace's test programs and runs them, several at a time.
 //!
-//! `cargo test` runs one program after the other, and most of them wait: for
-//! servers, timers and child processes. Run side by side they use the
-//! processors. A program that measures time runs alone.
+//! `cargo test` runs programs one at a time, and most of them wait for servers,
+//! timers and child processes. Run in parallel they use all processors. A program
+//! that measures time runs alone.
 //!
-//! A test that needs something from outside says so: `#[ignore = "needs
-//! SERVAL_TEST_REDIS python3"]`, with the environment variables that lead there,
-//! programs, and `mount` for the permission to mount a file system. Plain
-//! `cargo test` reports it as ignored. Here it runs when all of that is there,
-//! and otherwise counts as not run, with what is missing.
+//! A test with external requirements names them: `#[ignore = "needs
+//! SERVAL_TEST_REDIS python3"]`. A requirement is an environment variable, a
+//! program, or `mount`, the permission to mount a file system. Plain `cargo test`
+//! reports such a test as ignored. This module runs it if all requirements are
+//! met, and otherwise counts it as not run and lists what is missing.
 //!
-//! A program that passed and whose inputs have not changed since is left out,
-//! and the summary says so ([`crate::unchanged`]).
+//! A program that passed is not run again until its inputs change; the summary
+//! counts its tests ([`crate::unchanged`]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, File};
@@ -29,27 +29,27 @@ use crate::children::{Children, line};
 use crate::setup;
 use crate::unchanged::{InputDigest, Passed};
 
-/// Test programs that measure time, or count what the whole process or machine
-/// does: package and target.
+/// Test programs that run alone: they measure time, or count the activity of the
+/// process or machine. Package and target.
 const ALONE: &[(&str, &str)] = &[("serval", "compare_aa"), ("serval", "costs"), ("serval-watch", "accounts")];
 
-/// Packages whose tests read the sources of the whole workspace: they always run.
+/// Packages whose tests read the sources of the whole workspace, so that they always run.
 const ALWAYS: &[&str] = &["xtask"];
 
 /// Folders outside the packages that tests read data from.
 const DATA: &[&str] = &["docs", "drivers", "experiments", "workloads"];
 
-/// Test programs, by target, that read the documents: for the others these are
-/// no inputs.
+/// Target of the test programs that read the documents. For other programs the
+/// documents are not inputs.
 const OF_DOCUMENTS: &str = "docs";
 
-/// How the names of variables begin that lead tests to what is outside.
+/// Prefixes of the variables that name external requirements of tests.
 const OUTSIDE: &[&str] = &["SERVAL_TEST_", "SERVAL_YCSB_", "YESQUEL_TEST_"];
 
-/// A program that runs longer than this hangs: it is killed and has failed.
+/// Time limit of a program, after which it is killed and has failed.
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// How often a running program is looked at.
+/// Interval between checks of a running program.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A built test program.
@@ -57,9 +57,9 @@ pub(crate) struct TestProgram {
     package: String,
     target: String,
     executable: PathBuf,
-    /// The package's folder, in which Cargo runs its tests.
+    /// The package's folder, the working directory of its tests.
     folder: PathBuf,
-    /// The package's own programs, which its tests start.
+    /// The package's programs, which its tests start.
     starts: Vec<PathBuf>,
 }
 
@@ -69,28 +69,27 @@ impl TestProgram {
     }
 }
 
-/// An environment variable that leads tests to what is outside.
+/// An environment variable with the location of an external requirement.
 pub(crate) struct Variable {
     pub(crate) name: String,
     pub(crate) value: String,
-    /// The value is a path, or several, of what stays between two runs and counts
-    /// as an input. Addresses and folders of servers are new in each run.
+    /// Whether the value is an input: one or several paths that stay the same between
+    /// runs. Addresses and folders of servers are new in each run.
     pub(crate) is_input: bool,
 }
 
-/// How many tests ended in which way.
+/// Number of tests by result.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct TestCounts {
     pub(crate) passed: u64,
     pub(crate) failed: u64,
-    /// Not run: they passed, and nothing has changed since.
+    /// Not run: they passed before, and their inputs are unchanged.
     pub(crate) unchanged: u64,
-    /// Not run because something from outside was missing: how many tests by
-    /// what.
+    /// Number of tests that did not run, by the missing requirements.
     pub(crate) missing: BTreeMap<String, u64>,
     /// Ignored for another reason.
     pub(crate) ignored: u64,
-    /// Programs in which a test failed, or which ended otherwise.
+    /// Programs that failed, by a test or by how they ended.
     pub(crate) programs: BTreeSet<String>,
 }
 
@@ -121,7 +120,7 @@ pub(crate) fn build(arguments: &[&str], children: &Children) -> Result<Vec<TestP
     if programs.is_empty() { Err("Cargo names no test program".to_owned()) } else { Ok(programs) }
 }
 
-/// The test program that one of Cargo's messages names.
+/// Returns the test program that one of Cargo's messages names.
 fn program(message: &Value) -> Option<TestProgram> {
     if message["profile"]["test"] != true {
         return None;
@@ -139,14 +138,14 @@ fn program(message: &Value) -> Option<TestProgram> {
     })
 }
 
-/// The program that one of Cargo's messages names, if the package's tests start it.
+/// Returns the program that one of Cargo's messages names, if it belongs to this package.
 fn started(message: &Value, of: &str) -> Option<PathBuf> {
     let is_bin = message["profile"]["test"] == false && message["target"]["kind"][0] == "bin";
     let package = package(message["package_id"].as_str()?)?;
     if is_bin && package == of { Some(message["executable"].as_str()?.into()) } else { None }
 }
 
-/// The name in a package id: `path+file:///w/bench/model#serval-model@0.1.0` or
+/// Returns the package's name in a package id: `path+file:///w/bench/model#serval-model@0.1.0` or
 /// `path+file:///w/xtask#0.1.0`.
 fn package(id: &str) -> Option<String> {
     let (path, version) = id.rsplit_once('#')?;
@@ -156,8 +155,8 @@ fn package(id: &str) -> Option<String> {
     }
 }
 
-/// Runs the programs with these variables set, except those that passed before
-/// and have not changed.
+/// Runs the programs with these variables set, except programs that passed before
+/// and are unchanged.
 pub(crate) fn run(
     programs: Vec<TestProgram>,
     variables: &[Variable],
@@ -170,7 +169,7 @@ pub(crate) fn run(
         ALONE.iter().any(|(package, target)| program.package == *package && program.target == *target)
     };
     let (alone, mut together): (Vec<_>, Vec<_>) = programs.into_iter().partition(is_alone);
-    // The longest first, so that none begins when all others have ended.
+    // The longest first, so that none runs after all others have ended.
     let history = ProgramDurations::read(folder);
     together.sort_by_key(|program| std::cmp::Reverse(history.of(program)));
     let history = Mutex::new(history);
@@ -185,7 +184,7 @@ pub(crate) fn run(
 
 struct Runs<'a> {
     variables: &'a [Variable],
-    /// Where outputs and durations are kept.
+    /// Folder of outputs and durations.
     folder: &'a Path,
     passed: &'a Passed,
     children: &'a Children,
@@ -195,7 +194,7 @@ struct Runs<'a> {
     mounts: OnceLock<bool>,
 }
 
-/// Tries it in a mount namespace of its own, which leaves nothing behind.
+/// Tries to mount a file system, in a mount namespace of its own.
 fn may_mount(children: &Children) -> bool {
     let mut command = Command::new("unshare");
     command.args(["--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]);
@@ -204,7 +203,7 @@ fn may_mount(children: &Children) -> bool {
 }
 
 impl Runs<'_> {
-    /// Runs programs, so many at a time.
+    /// Runs programs, `beside` at a time.
     fn all(&self, programs: Vec<TestProgram>, beside: usize) -> Result<()> {
         let waiting = Mutex::new(VecDeque::from(programs));
         let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
@@ -218,13 +217,13 @@ impl Runs<'_> {
         thread::scope(|scope| {
             let workers: Vec<_> = (0..beside).map(|_| scope.spawn(worker)).collect();
             let ends = workers.into_iter().map(|worker| {
-                worker.join().unwrap_or_else(|_| Err("a thread that runs test programs died".to_owned()))
+                worker.join().unwrap_or_else(|_| Err("a thread that runs test programs panicked".to_owned()))
             });
             ends.collect()
         })
     }
 
-    /// Runs one program and prints how it ended; the whole output if a test
+    /// Runs one program and prints its result, with the whole output if a test
     /// failed.
     fn one(&self, program: &TestProgram) -> Result<TestCounts> {
         let name = program.name();
@@ -245,7 +244,7 @@ impl Runs<'_> {
         let failed = |error: std::io::Error| format!("{}: {error}", output.display());
         let file = File::create(&output).map_err(failed)?;
         let mut command = self.command(program);
-        // Without one to leave out, `--exact` would change nothing.
+        // `--exact` applies to the names given to `--skip`.
         command.args(["--include-ignored", "--exact"]);
         for test in &skip {
             command.args(["--skip", test]);
@@ -280,11 +279,11 @@ impl Runs<'_> {
         if !success {
             let why = match &outcome {
                 Some(outcome) => outcome.status.to_string(),
-                None => format!("killed: it had not ended after {} s", LIMIT.as_secs()),
+                None => format!("killed after {} s", LIMIT.as_secs()),
             };
             let _ = writeln!(shown, "{text}\n    {name}: {why}");
             counts.programs.insert(name);
-            // One that dies names no failed test.
+            // A program that crashes names no failed test.
             counts.failed = counts.failed.max(1);
         }
         drop(shown);
@@ -292,7 +291,7 @@ impl Runs<'_> {
         Ok(counts)
     }
 
-    /// A digest of all that decides how the program's tests end.
+    /// Returns a digest of the program's inputs; `None` if it must always run.
     fn stamp(&self, program: &TestProgram, needs: &Needs) -> Option<String> {
         if ALWAYS.contains(&program.package.as_str()) {
             return None;
@@ -328,7 +327,7 @@ impl Runs<'_> {
         stamp.finish()
     }
 
-    /// Whether something is there that a test needs.
+    /// Returns whether a requirement of a test is met.
     fn is_there(&self, word: &str) -> bool {
         match word {
             "mount" => *self.mounts.get_or_init(|| may_mount(self.children)),
@@ -342,7 +341,7 @@ impl Runs<'_> {
     fn command(&self, program: &TestProgram) -> Command {
         let mut command = Command::new(&program.executable);
         command.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
-        // One from outside would make a test run that the summary calls skipped.
+        // An inherited variable would run a test that the summary counts as skipped.
         let of_tests = |name: &str| OUTSIDE.iter().any(|start| name.starts_with(start));
         let outside = std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(of_tests));
         outside.for_each(|(name, _)| {
@@ -352,25 +351,25 @@ impl Runs<'_> {
         command
     }
 
-    /// What the program says of its tests: a JSON object a line.
+    /// Returns the program's list of tests, one JSON object a line.
     fn listed(&self, program: &TestProgram) -> Result<String> {
         let mut command = self.command(program);
         command.args(["--list", "--format=json", "-Zunstable-options"]);
-        // The reasons of ignored tests are listed in this form only, which the
-        // stable library takes when told to.
+        // Only this format contains the reasons of ignored tests. The variable enables
+        // it in the stable library.
         command.env("RUSTC_BOOTSTRAP", "1").stderr(Stdio::inherit());
         self.children.printed(&mut command)
     }
 }
 
-/// What a program's tests need, held against what there is.
+/// Requirements of a program's tests, compared with those that are met.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Needs {
-    /// How many tests cannot run, by what they lack.
+    /// Number of tests that cannot run, by the missing requirements.
     missing: BTreeMap<String, u64>,
-    /// These, by name, and those that are ignored for good.
+    /// Names of these tests, and of tests that are ignored for another reason.
     skip: Vec<String>,
-    /// All that any of the tests needs.
+    /// Requirements of all tests.
     words: BTreeSet<String>,
 }
 
@@ -415,7 +414,7 @@ fn results(output: &str) -> TestCounts {
     counts
 }
 
-/// How long each program took when it ran last, ms.
+/// Duration of the last run of each program, ms.
 #[derive(Default)]
 struct ProgramDurations(BTreeMap<String, u64>);
 
@@ -427,7 +426,7 @@ impl ProgramDurations {
         ProgramDurations(serde_json::from_str(&text).unwrap_or_default())
     }
 
-    /// Of one that never ran: as if it were long, since it may be.
+    /// Returns the duration of a program; the maximum if it never ran, as it may be long.
     fn of(&self, program: &TestProgram) -> u64 {
         self.0.get(&program.name()).copied().unwrap_or(u64::MAX)
     }
@@ -437,7 +436,7 @@ impl ProgramDurations {
     }
 
     fn write(&self, folder: &Path) {
-        // It only orders the next run.
+        // The file only orders the next run, so an error is harmless.
         let _ = serde_json::to_vec(&self.0).map(|text| fs::write(folder.join(Self::FILE), text));
     }
 }
@@ -448,7 +447,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn cargo_names_test_programs() {
+    fn test_programs_are_read_from_cargos_messages() {
         let message = |test: bool, kind: &str| {
             json!({"reason": "compiler-artifact", "profile": {"test": test}, "executable": "/t/x-1",
                    "package_id": "path+file:///w/bench/model#serval-model@0.1.0",
@@ -471,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_runs_when_all_that_it_needs_is_set() {
+    fn a_test_runs_if_all_its_requirements_are_met() {
         let listed = [
             json!({"name": "plain", "ignore": false, "ignore_message": null}),
             json!({"name": "one", "ignore": true, "ignore_message": "needs A"}),
@@ -487,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_read_from_the_last_line() {
+    fn counts_are_read_from_the_result_line() {
         let text = "running 3 tests\ntest a ... ok\n\ntest result: FAILED. 12 passed; 2 failed; 1 ignored; 0 measured\n";
         let counts = results(text);
         assert_eq!((counts.passed, counts.failed, counts.ignored), (12, 2, 1));

@@ -1,10 +1,9 @@
-//! Tests that passed and whose inputs have not changed since are left out.
+//! Skips tests that passed and whose inputs have not changed since.
 //!
-//! A [`InputDigest`] is a digest of what decides how a test ends: the programs that
-//! Cargo built, the data files that tests read, the version of what is
-//! installed. [`Passed`] keeps the stamps of what passed in `target/tests`, so a
-//! clean clone runs everything, and `cargo xtask test --all` does so anywhere.
-//! A failure removes the stamp. What cannot be read is never unchanged.
+//! An [`InputDigest`] is a digest of a test's inputs: the programs that Cargo built, the data files
+//! that tests read, the versions of installed packages. [`Passed`] keeps the digests of passed
+//! tests in `target/tests`, so a clean clone runs everything, and `cargo xtask test --all` does so
+//! anywhere. A failure removes the digest. A test with an unreadable input always runs.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
@@ -17,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 
-/// Variables of the caller's that change what tests do.
+/// Environment variables that change tests.
 const KNOBS: &[&str] = &[
     "GOLDEN",
     "KILLS",
@@ -32,14 +31,14 @@ const KNOBS: &[&str] = &[
     "YESQUEL_HISTORY",
 ];
 
-/// Debian's list of what is installed: it changes with each package.
+/// Debian's list of installed packages, which changes with each package.
 const INSTALLED: &str = "/var/lib/dpkg/status";
 
-/// Files above this size count by size and time of change, not by content.
+/// Files above this size are compared by size and modification time, not by content.
 const CONTENT_BYTES_MAX: u64 = 256 << 20;
 
-/// A digest of inputs. Its value means nothing outside this machine: a new
-/// compiler may digest otherwise, and then the tests run once more.
+/// A digest of inputs. Its value is specific to this machine: another compiler may compute another
+/// value, and the tests then run once more.
 pub(crate) struct InputDigest {
     digest: DefaultHasher,
     /// The first input that could not be read.
@@ -121,10 +120,10 @@ impl InputDigest {
     }
 }
 
-/// What passed, by name, with the stamp of its inputs and what the summary says.
+/// Passed tests by name, each with the digest of its inputs and its summary.
 pub(crate) struct Passed {
     file: PathBuf,
-    /// Everything is to run: nothing counts as unchanged.
+    /// Whether to run everything: no test counts as unchanged.
     all: bool,
     entries: Mutex<BTreeMap<String, Value>>,
 }
@@ -132,7 +131,7 @@ pub(crate) struct Passed {
 impl Passed {
     const FILE: &'static str = "passed.json";
 
-    /// Reads what passed before from a folder, which need not exist.
+    /// Reads the passed tests from a folder, which need not exist.
     pub(crate) fn read(folder: &Path, all: bool) -> Passed {
         let file = folder.join(Self::FILE);
         let text = fs::read_to_string(&file).unwrap_or_default();
@@ -140,7 +139,7 @@ impl Passed {
         Passed { file, all, entries: Mutex::new(entries) }
     }
 
-    /// What the summary said when it passed, if nothing has changed since.
+    /// Returns the summary of a test that passed, if its inputs have not changed since.
     pub(crate) fn unchanged(&self, name: &str, stamp: Option<&str>) -> Option<Value> {
         if self.all {
             return None;
@@ -150,8 +149,8 @@ impl Passed {
         (entry["stamp"].as_str() == Some(stamp?)).then(|| entry["summary"].clone())
     }
 
-    /// Keeps how it ended. Written at once: a run that is cut off keeps what
-    /// passed until then.
+    /// Stores the result of a test. Written at once, so that an interrupted run keeps the tests
+    /// that passed.
     pub(crate) fn set(&self, name: &str, passed: bool, stamp: Option<&str>, summary: &Value) {
         let mut entries = self.entries();
         match stamp {

@@ -49,7 +49,7 @@ pub struct Meeting {
     pub timeout: Duration,
 }
 
-/// Why a barrier was not passed.
+/// Error of waiting at a barrier.
 #[derive(Debug, thiserror::Error)]
 pub enum BarrierError {
     /// ZooKeeper failed.

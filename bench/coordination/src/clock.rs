@@ -44,7 +44,7 @@ impl Exchange {
     }
 
     /// Returns the offset at [`middle`](Self::middle).
-    pub fn offset(&self) -> Offset {
+    pub fn offset(&self) -> ClockOffset {
         let middle = self.middle();
         let ahead = if self.answered >= middle {
             (self.answered - middle) as f64
@@ -52,20 +52,20 @@ impl Exchange {
             -((middle - self.answered) as f64)
         };
         // Half a nanosecond for rounding of the middle.
-        Offset { ahead, error: self.round_trip() as f64 / 2.0 + 0.5 }
+        ClockOffset { ahead, error: self.round_trip() as f64 / 2.0 + 0.5 }
     }
 }
 
 /// Offset of a client's clock from the coordinator's.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Offset {
+pub struct ClockOffset {
     /// How far the client's clock is ahead, ns; negative if it is behind.
     pub ahead: f64,
     /// Largest difference from the true offset, ns.
     pub error: f64,
 }
 
-impl Offset {
+impl ClockOffset {
     /// Converts an instant of the coordinator's clock to the client's, ns.
     pub fn to_client(self, coordinator: u64) -> u64 {
         add(coordinator, self.ahead)
@@ -111,13 +111,13 @@ impl OffsetFilter {
     /// Returns the offset at an instant of the coordinator's clock, of the
     /// exchange whose error, drift included, is smallest then. `None` before the
     /// first exchange.
-    pub fn at(&self, instant: u64) -> Option<Offset> {
+    pub fn at(&self, instant: u64) -> Option<ClockOffset> {
         self.exchanges
             .iter()
             .map(|exchange| {
                 let apart_s = exchange.middle().abs_diff(instant) as f64 / 1e9;
                 let offset = exchange.offset();
-                Offset { error: offset.error + apart_s * DRIFT, ..offset }
+                ClockOffset { error: offset.error + apart_s * DRIFT, ..offset }
             })
             .min_by(|a, b| a.error.total_cmp(&b.error))
     }
@@ -157,7 +157,7 @@ impl ClockTrack {
     }
 
     /// Returns instants of the client's clock, ns, in rising order, and the offset at each.
-    pub fn offsets(&self) -> Vec<(u64, Offset)> {
+    pub fn offsets(&self) -> Vec<(u64, ClockOffset)> {
         self.best.iter().map(|exchange| (exchange.answered, exchange.offset())).collect()
     }
 }
@@ -207,7 +207,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_example_of_the_document() {
+    fn the_example_in_the_document_is_correct() {
         let mut filter = OffsetFilter::default();
         filter.add(Exchange { asked: 100_000_000, answered: 7_340_120_000, received: 100_400_000 });
         let offset = filter.at(100_200_000).unwrap();
@@ -240,7 +240,7 @@ mod tests {
         }
         let offsets = track.offsets();
         assert_eq!(offsets.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [1_050, 7_000_000_050]);
-        assert_eq!(offsets[0].1, Offset { ahead: 0.0, error: 50.5 });
+        assert_eq!(offsets[0].1, ClockOffset { ahead: 0.0, error: 50.5 });
     }
 
     proptest! {
@@ -269,7 +269,7 @@ mod tests {
 
         #[test]
         fn conversion_to_another_clock_and_back_returns_the_instant(ahead in -1e12f64..1e12, instant in 2_000_000_000_000u64..4_000_000_000_000) {
-            let offset = Offset { ahead: ahead.trunc(), error: 0.0 };
+            let offset = ClockOffset { ahead: ahead.trunc(), error: 0.0 };
             prop_assert_eq!(offset.to_coordinator(offset.to_client(instant)), instant);
         }
     }

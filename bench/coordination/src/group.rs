@@ -12,7 +12,7 @@
 //! silent clients costs O(clients) and runs when the oldest heartbeat reaches the
 //! timeout.
 
-use crate::clock::{Exchange, Offset, OffsetFilter};
+use crate::clock::{ClockOffset, Exchange, OffsetFilter};
 use std::fmt;
 
 /// Number of proposals of a start before clients that did not agree are lost.
@@ -80,16 +80,16 @@ pub enum Loss {
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Loss::Gone(how) => write!(f, "went away: {how}"),
+            Loss::Gone(how) => write!(f, "disconnected: {how}"),
             Loss::Silent => {
-                f.write_str("says nothing any more: its machine, its network or the process stands still")
+                f.write_str("sends nothing any more: its machine, its network or its process has stopped")
             }
-            Loss::Absent => f.write_str("did not come to the barrier in time"),
-            Loss::Late => f.write_str("was not there at the start: its process stood still just then"),
+            Loss::Absent => f.write_str("did not reach the barrier in time"),
+            Loss::Late => f.write_str("missed the start: its process did not run at that instant"),
             Loss::Overdue => f.write_str("did not end with the phase"),
             Loss::Clock(error) => write!(
                 f,
-                "has a clock that can be estimated to {:.3} ms only, because of the messages' round-trip time; allow more, or use a better network",
+                "has a clock whose offset is known only to {:.3} ms, because of the messages' round-trip time; allow a larger error, or use a better network",
                 *error as f64 / 1e6
             ),
             Loss::Failed(words) => write!(f, "cannot do its part: {words}"),
@@ -99,7 +99,7 @@ impl fmt::Display for Loss {
 
 /// A client that was lost, and when.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lost {
+pub struct LostClient {
     /// Its number.
     pub client: usize,
     /// Why.
@@ -110,7 +110,7 @@ pub struct Lost {
 
 /// An event of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum GroupEvent {
     /// Any message, such as a heartbeat.
     Heard,
     /// An answer about its clock.
@@ -129,7 +129,7 @@ pub enum Event {
 
 /// What the coordinator must do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
+pub enum GroupAction {
     /// All clients have joined: the first phase may be prepared.
     Complete,
     /// Ask all clients of the phase to agree to a start, ns of the coordinator's
@@ -151,7 +151,7 @@ pub enum Action {
         at: u64,
     },
     /// A client was lost; ignore its messages from now on.
-    Dismiss(Lost),
+    Dismiss(LostClient),
     /// Ask all clients of the phase to end their load and send their results.
     Stop,
     /// The phase is over.
@@ -171,7 +171,7 @@ pub struct PhaseEnd {
     /// largest error of the clock offsets that it was computed with.
     pub skew: Option<(u64, u64)>,
     /// Clients that were lost in the phase.
-    pub lost: Vec<Lost>,
+    pub lost: Vec<LostClient>,
     /// Whether the next phase may begin.
     pub go_on: bool,
 }
@@ -188,8 +188,8 @@ enum ClientStage {
 }
 
 #[derive(Debug)]
-struct ClientState {
-    standing: ClientStage,
+struct TrackedClient {
+    stage: ClientStage,
     heard: u64,
     clock: OffsetFilter,
     began: Option<u64>,
@@ -198,13 +198,13 @@ struct ClientState {
 /// All clients, and the number of clients in each stage.
 #[derive(Debug, Default)]
 struct Clients {
-    all: Vec<ClientState>,
-    standing: [usize; 6],
+    all: Vec<TrackedClient>,
+    in_stage: [usize; 6],
 }
 
 impl Clients {
-    fn count(&self, standing: ClientStage) -> usize {
-        self.standing[standing as usize]
+    fn count(&self, stage: ClientStage) -> usize {
+        self.in_stage[stage as usize]
     }
 
     /// Returns the number of clients that take part in the phase and are not lost.
@@ -216,28 +216,28 @@ impl Clients {
         self.taking_part() == self.count(ClientStage::Left)
     }
 
-    fn put(&mut self, number: usize, standing: ClientStage) {
+    fn put(&mut self, number: usize, stage: ClientStage) {
         let client = &mut self.all[number];
-        self.standing[client.standing as usize] -= 1;
-        self.standing[standing as usize] += 1;
-        client.standing = standing;
+        self.in_stage[client.stage as usize] -= 1;
+        self.in_stage[stage as usize] += 1;
+        client.stage = stage;
     }
 
     fn add(&mut self, now: u64) -> usize {
-        let client = ClientState {
-            standing: ClientStage::Idle,
+        let client = TrackedClient {
+            stage: ClientStage::Idle,
             heard: now,
             clock: OffsetFilter::default(),
             began: None,
         };
-        self.standing[ClientStage::Idle as usize] += 1;
+        self.in_stage[ClientStage::Idle as usize] += 1;
         self.all.push(client);
         self.all.len() - 1
     }
 
     /// Gives the number of a lost client to a new one.
     fn reuse(&mut self, now: u64) -> Option<usize> {
-        let number = self.all.iter().position(|client| client.standing == ClientStage::Lost)?;
+        let number = self.all.iter().position(|client| client.stage == ClientStage::Lost)?;
         self.put(number, ClientStage::Idle);
         self.all[number].heard = now;
         self.all[number].clock = OffsetFilter::default();
@@ -277,7 +277,7 @@ pub struct Group {
     next_look: u64,
     /// Longest time that the phase may last from its start, ns.
     length_max: Option<u64>,
-    lost: Vec<Lost>,
+    lost: Vec<LostClient>,
     stop_asked: bool,
 }
 
@@ -298,7 +298,7 @@ impl Group {
 
     /// Adds a client. Returns its number, from 0; `None` if the group is complete.
     /// A client that is lost before the group is complete is replaced by the next.
-    pub fn join(&mut self, now: u64, actions: &mut Vec<Action>) -> Option<usize> {
+    pub fn join(&mut self, now: u64, actions: &mut Vec<GroupAction>) -> Option<usize> {
         if self.stage != GroupStage::Gathering {
             return None;
         }
@@ -307,7 +307,7 @@ impl Group {
             self.stage = GroupStage::Idle;
             self.deadline = u64::MAX;
             self.lost.clear();
-            actions.push(Action::Complete);
+            actions.push(GroupAction::Complete);
         }
         Some(number)
     }
@@ -324,11 +324,11 @@ impl Group {
 
     /// Returns whether this client was lost, or never joined.
     pub fn is_lost(&self, client: usize) -> bool {
-        self.clients.all.get(client).is_none_or(|client| client.standing == ClientStage::Lost)
+        self.clients.all.get(client).is_none_or(|client| client.stage == ClientStage::Lost)
     }
 
     /// Returns the offset of a client's clock at an instant of the coordinator's.
-    pub fn offset(&self, client: usize, instant: u64) -> Option<Offset> {
+    pub fn offset(&self, client: usize, instant: u64) -> Option<ClockOffset> {
         self.clients.all.get(client)?.clock.at(instant)
     }
 
@@ -340,7 +340,7 @@ impl Group {
         now: u64,
         takes_part: impl Fn(usize) -> bool,
         length_max: Option<u64>,
-        actions: &mut Vec<Action>,
+        actions: &mut Vec<GroupAction>,
     ) {
         if self.stage != GroupStage::Idle {
             return;
@@ -360,33 +360,33 @@ impl Group {
     }
 
     /// Handles an event of a client.
-    pub fn on(&mut self, client: usize, event: Event, now: u64, actions: &mut Vec<Action>) {
-        let Some(it) = self.clients.all.get_mut(client).filter(|it| it.standing != ClientStage::Lost) else {
+    pub fn on(&mut self, client: usize, event: GroupEvent, now: u64, actions: &mut Vec<GroupAction>) {
+        let Some(it) = self.clients.all.get_mut(client).filter(|it| it.stage != ClientStage::Lost) else {
             return;
         };
         it.heard = it.heard.max(now);
-        match (event, it.standing, self.stage) {
-            (Event::Clock(exchange), _, stage) => {
+        match (event, it.stage, self.stage) {
+            (GroupEvent::Clock(exchange), _, stage) => {
                 it.clock.add(exchange);
                 if stage != GroupStage::Clocks {
                     return;
                 }
             }
-            (Event::Began(at), ClientStage::Agreed | ClientStage::Left, _) => it.began = Some(at),
-            (Event::Entered, ClientStage::Preparing, _) => self.clients.put(client, ClientStage::Entered),
-            (Event::Agreed(number), ClientStage::Entered, GroupStage::Proposed { attempt, .. })
+            (GroupEvent::Began(at), ClientStage::Agreed | ClientStage::Left, _) => it.began = Some(at),
+            (GroupEvent::Entered, ClientStage::Preparing, _) => self.clients.put(client, ClientStage::Entered),
+            (GroupEvent::Agreed(number), ClientStage::Entered, GroupStage::Proposed { attempt, .. })
                 if attempt == number =>
             {
                 self.clients.put(client, ClientStage::Agreed);
             }
-            (Event::Left, ClientStage::Agreed, GroupStage::Running { .. })
+            (GroupEvent::Left, ClientStage::Agreed, GroupStage::Running { .. })
             // Asked to end before the start.
             | (
-                Event::Left,
+                GroupEvent::Left,
                 ClientStage::Agreed | ClientStage::Entered | ClientStage::Preparing,
                 GroupStage::Stopping { .. } | GroupStage::Entering | GroupStage::Clocks | GroupStage::Proposed { .. },
             ) => self.clients.put(client, ClientStage::Left),
-            (Event::Lost(why), ..) => self.lose(client, why, now, actions),
+            (GroupEvent::Lost(why), ..) => self.lose(client, why, now, actions),
             // A heartbeat, or a late message of an earlier stage.
             _ => return,
         }
@@ -394,7 +394,7 @@ impl Group {
     }
 
     /// Ends the phase, or the group between phases, because the user asked for it.
-    pub fn stop(&mut self, now: u64, actions: &mut Vec<Action>) {
+    pub fn stop(&mut self, now: u64, actions: &mut Vec<GroupAction>) {
         self.stop_asked = true;
         self.end(now, actions);
         self.go_on(now, actions);
@@ -406,12 +406,12 @@ impl Group {
     }
 
     /// Checks the time limits.
-    pub fn tick(&mut self, now: u64, actions: &mut Vec<Action>) {
+    pub fn tick(&mut self, now: u64, actions: &mut Vec<GroupAction>) {
         if now >= self.next_look {
             let timeout = self.settings.timeout;
             self.lose_where(Loss::Silent, now, actions, |client| now.saturating_sub(client.heard) >= timeout);
             // When the next client would have been silent for the timeout.
-            let there = self.clients.all.iter().filter(|client| client.standing != ClientStage::Lost);
+            let there = self.clients.all.iter().filter(|client| client.stage != ClientStage::Lost);
             let heard = there.map(|client| client.heard).min().unwrap_or(now);
             self.next_look = heard.saturating_add(timeout).max(now.saturating_add(timeout / 64)).max(now + 1);
         }
@@ -422,14 +422,12 @@ impl Group {
     }
 
     /// Handles the time limit of the current stage.
-    fn too_long(&mut self, now: u64, actions: &mut Vec<Action>) {
+    fn too_long(&mut self, now: u64, actions: &mut Vec<GroupAction>) {
         self.deadline = u64::MAX;
         match self.stage {
             GroupStage::Gathering | GroupStage::Running { .. } => self.end(now, actions),
             GroupStage::Entering => {
-                self.lose_where(Loss::Absent, now, actions, |client| {
-                    client.standing == ClientStage::Preparing
-                });
+                self.lose_where(Loss::Absent, now, actions, |client| client.stage == ClientStage::Preparing);
             }
             GroupStage::Clocks => self.refuse_bad_clocks(now, actions),
             // Nothing was confirmed, so no client starts.
@@ -437,13 +435,13 @@ impl Group {
                 self.propose(attempt + 1, now, actions);
             }
             GroupStage::Proposed { attempt, .. } => {
-                self.lose_where(Loss::Late, now, actions, |client| client.standing == ClientStage::Entered);
+                self.lose_where(Loss::Late, now, actions, |client| client.stage == ClientStage::Entered);
                 if let GroupStage::Proposed { .. } = self.stage {
                     self.propose(attempt + 1, now, actions);
                 }
             }
             GroupStage::Stopping { .. } => self.lose_where(Loss::Overdue, now, actions, |client| {
-                matches!(client.standing, ClientStage::Preparing | ClientStage::Entered | ClientStage::Agreed)
+                matches!(client.stage, ClientStage::Preparing | ClientStage::Entered | ClientStage::Agreed)
             }),
             GroupStage::Idle | GroupStage::Disbanded => {}
         }
@@ -453,8 +451,8 @@ impl Group {
         &mut self,
         why: Loss,
         now: u64,
-        actions: &mut Vec<Action>,
-        which: impl Fn(&ClientState) -> bool,
+        actions: &mut Vec<GroupAction>,
+        which: impl Fn(&TrackedClient) -> bool,
     ) {
         for number in 0..self.clients.all.len() {
             if !self.is_lost(number) && which(&self.clients.all[number]) {
@@ -463,10 +461,10 @@ impl Group {
         }
     }
 
-    fn lose(&mut self, number: usize, why: Loss, now: u64, actions: &mut Vec<Action>) {
+    fn lose(&mut self, number: usize, why: Loss, now: u64, actions: &mut Vec<GroupAction>) {
         self.clients.put(number, ClientStage::Lost);
-        let lost = Lost { client: number, why, at: now };
-        actions.push(Action::Dismiss(lost.clone()));
+        let lost = LostClient { client: number, why, at: now };
+        actions.push(GroupAction::Dismiss(lost.clone()));
         self.lost.push(lost);
         if self.settings.on_lost == OnLost::End && self.stage != GroupStage::Gathering {
             self.end(now, actions);
@@ -474,7 +472,7 @@ impl Group {
     }
 
     /// Ends the phase, or the group between phases.
-    fn end(&mut self, now: u64, actions: &mut Vec<Action>) {
+    fn end(&mut self, now: u64, actions: &mut Vec<GroupAction>) {
         let began = match self.stage {
             GroupStage::Gathering | GroupStage::Idle => return self.disband(actions),
             GroupStage::Entering | GroupStage::Clocks | GroupStage::Proposed { .. } => None,
@@ -484,16 +482,16 @@ impl Group {
         self.stage = GroupStage::Stopping { began };
         // Time limit for results to arrive; silent clients are found earlier.
         self.deadline = now.saturating_add(self.settings.wait);
-        actions.push(Action::Stop);
+        actions.push(GroupAction::Stop);
     }
 
-    fn disband(&mut self, actions: &mut Vec<Action>) {
+    fn disband(&mut self, actions: &mut Vec<GroupAction>) {
         self.stage = GroupStage::Disbanded;
-        actions.push(Action::Disband);
+        actions.push(GroupAction::Disband);
     }
 
     /// Enters the next stage if its condition holds.
-    fn go_on(&mut self, now: u64, actions: &mut Vec<Action>) {
+    fn go_on(&mut self, now: u64, actions: &mut Vec<GroupAction>) {
         let (preparing, entered) =
             (self.clients.count(ClientStage::Preparing), self.clients.count(ClientStage::Entered));
         match self.stage {
@@ -506,7 +504,7 @@ impl Group {
                 if self.clocks_are_known(now) {
                     self.propose(1, now, actions);
                 } else {
-                    actions.push(Action::AskClocks);
+                    actions.push(GroupAction::AskClocks);
                 }
             }
             GroupStage::Clocks if self.clocks_are_known(now) => self.propose(1, now, actions),
@@ -516,7 +514,7 @@ impl Group {
                 self.deadline = self.length_max.map_or(u64::MAX, |length| {
                     at.saturating_add(length).saturating_add(self.settings.timeout)
                 });
-                actions.push(Action::Confirm { attempt, at });
+                actions.push(GroupAction::Confirm { attempt, at });
             }
             GroupStage::Running { at } if self.clients.all_left() => self.over(Some(at), now, actions),
             GroupStage::Stopping { began } if self.clients.all_left() => self.over(began, now, actions),
@@ -528,12 +526,12 @@ impl Group {
     pub fn wants_clock(&self, client: usize, now: u64) -> bool {
         self.stage == GroupStage::Clocks
             && self.clients.all.get(client).is_some_and(|client| {
-                client.standing == ClientStage::Entered
+                client.stage == ClientStage::Entered
                     && self.clock_error(client, now) > self.settings.clock_error_max
             })
     }
 
-    fn clock_error(&self, client: &ClientState, now: u64) -> f64 {
+    fn clock_error(&self, client: &TrackedClient, now: u64) -> f64 {
         client.clock.at(now).map_or(f64::INFINITY, |offset| offset.error)
     }
 
@@ -541,24 +539,24 @@ impl Group {
         (0..self.clients.all.len()).all(|client| !self.wants_clock(client, now))
     }
 
-    fn refuse_bad_clocks(&mut self, now: u64, actions: &mut Vec<Action>) {
+    fn refuse_bad_clocks(&mut self, now: u64, actions: &mut Vec<GroupAction>) {
         for number in 0..self.clients.all.len() {
             let client = &self.clients.all[number];
             let error = self.clock_error(client, now);
-            if client.standing == ClientStage::Entered && error > self.settings.clock_error_max {
+            if client.stage == ClientStage::Entered && error > self.settings.clock_error_max {
                 self.lose(number, Loss::Clock(error as u64), now, actions);
             }
         }
     }
 
-    fn propose(&mut self, attempt: u32, now: u64, actions: &mut Vec<Action>) {
+    fn propose(&mut self, attempt: u32, now: u64, actions: &mut Vec<GroupAction>) {
         let mut slowest = 0;
         for number in 0..self.clients.all.len() {
-            if self.clients.all[number].standing == ClientStage::Agreed {
+            if self.clients.all[number].stage == ClientStage::Agreed {
                 self.clients.put(number, ClientStage::Entered);
             }
             let client = &self.clients.all[number];
-            if client.standing == ClientStage::Entered {
+            if client.stage == ClientStage::Entered {
                 slowest = slowest.max(client.clock.round_trip_min().unwrap_or(0));
             }
         }
@@ -569,17 +567,17 @@ impl Group {
         self.stage = GroupStage::Proposed { attempt, at };
         // The other half is for the confirmation to arrive.
         self.deadline = now.saturating_add(lead / 2);
-        actions.push(Action::Propose { attempt, at });
+        actions.push(GroupAction::Propose { attempt, at });
     }
 
-    fn over(&mut self, start: Option<u64>, now: u64, actions: &mut Vec<Action>) {
+    fn over(&mut self, start: Option<u64>, now: u64, actions: &mut Vec<GroupAction>) {
         let lost = std::mem::take(&mut self.lost);
         let ends =
             self.joined() == 0 || self.stop_asked || self.settings.on_lost == OnLost::End && !lost.is_empty();
         let skew = self.skew(start);
         self.stage = if ends { GroupStage::Disbanded } else { GroupStage::Idle };
         self.deadline = u64::MAX;
-        actions.push(Action::Over(PhaseEnd { start, end: now, skew, lost, go_on: !ends }));
+        actions.push(GroupAction::Over(PhaseEnd { start, end: now, skew, lost, go_on: !ends }));
     }
 
     /// Returns the time from the first actual start to the last, and the largest

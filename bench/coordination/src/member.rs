@@ -6,7 +6,7 @@
 
 /// An event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum MemberEvent {
     /// A message from the coordinator, such as a heartbeat.
     Heard,
     /// Work for a phase.
@@ -35,7 +35,7 @@ pub enum Event {
 
 /// What the client must do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
+pub enum MemberAction {
     /// Tell the coordinator that the client is ready.
     Enter,
     /// Agree to this proposal.
@@ -83,11 +83,11 @@ impl Member {
     }
 
     /// Handles an event.
-    pub fn on(&mut self, event: Event, now: u64, actions: &mut Vec<Action>) {
+    pub fn on(&mut self, event: MemberEvent, now: u64, actions: &mut Vec<MemberAction>) {
         if self.stage == MemberStage::Abandoned {
             return;
         }
-        if !matches!(event, Event::Ready | Event::Finished | Event::Gone) {
+        if !matches!(event, MemberEvent::Ready | MemberEvent::Finished | MemberEvent::Gone) {
             // An event after a freeze may come too late.
             self.tick(now, actions);
             if self.stage == MemberStage::Abandoned {
@@ -96,43 +96,46 @@ impl Member {
             self.heard = self.heard.max(now);
         }
         self.stage = match (event, self.stage) {
-            (Event::Prepare, MemberStage::Idle) => MemberStage::Preparing,
-            (Event::Ready, MemberStage::Preparing) => {
-                actions.push(Action::Enter);
+            (MemberEvent::Prepare, MemberStage::Idle) => MemberStage::Preparing,
+            (MemberEvent::Ready, MemberStage::Preparing) => {
+                actions.push(MemberAction::Enter);
                 MemberStage::Entered
             }
-            (Event::Proposed { attempt, at }, MemberStage::Entered | MemberStage::Agreed { .. })
+            (MemberEvent::Proposed { attempt, at }, MemberStage::Entered | MemberStage::Agreed { .. })
                 if at > now =>
             {
-                actions.push(Action::Agree(attempt));
+                actions.push(MemberAction::Agree(attempt));
                 MemberStage::Agreed { attempt, at }
             }
-            (Event::Confirmed { attempt }, MemberStage::Agreed { attempt: agreed, at })
+            (MemberEvent::Confirmed { attempt }, MemberStage::Agreed { attempt: agreed, at })
                 if attempt == agreed =>
             {
                 if now < at {
-                    actions.push(Action::Go(at));
+                    actions.push(MemberAction::Go(at));
                     MemberStage::Running
                 } else {
-                    actions.push(Action::Late);
+                    actions.push(MemberAction::Late);
                     MemberStage::Ending
                 }
             }
-            (Event::Finished, stage) if stage != MemberStage::Idle => {
-                actions.push(Action::Leave);
+            (MemberEvent::Finished, stage) if stage != MemberStage::Idle => {
+                actions.push(MemberAction::Leave);
                 MemberStage::Idle
             }
-            (Event::Stop, MemberStage::Running) => {
-                actions.push(Action::End);
+            (MemberEvent::Stop, MemberStage::Running) => {
+                actions.push(MemberAction::End);
                 MemberStage::Running
             }
             // A client that becomes ready at this moment does not enter.
-            (Event::Stop, MemberStage::Preparing | MemberStage::Entered | MemberStage::Agreed { .. }) => {
-                actions.push(Action::End);
+            (
+                MemberEvent::Stop,
+                MemberStage::Preparing | MemberStage::Entered | MemberStage::Agreed { .. },
+            ) => {
+                actions.push(MemberAction::End);
                 MemberStage::Ending
             }
-            (Event::Gone, _) => {
-                actions.push(Action::Abandon);
+            (MemberEvent::Gone, _) => {
+                actions.push(MemberAction::Abandon);
                 MemberStage::Abandoned
             }
             (_, stage) => stage,
@@ -148,9 +151,9 @@ impl Member {
     }
 
     /// Checks the timeout.
-    pub fn tick(&mut self, now: u64, actions: &mut Vec<Action>) {
+    pub fn tick(&mut self, now: u64, actions: &mut Vec<MemberAction>) {
         if now.saturating_sub(self.heard) >= self.timeout && self.stage != MemberStage::Abandoned {
-            actions.push(Action::Abandon);
+            actions.push(MemberAction::Abandon);
             self.stage = MemberStage::Abandoned;
         }
     }
@@ -160,7 +163,7 @@ impl Member {
 mod tests {
     use super::*;
 
-    fn after(events: &[Event]) -> Vec<Action> {
+    fn after(events: &[MemberEvent]) -> Vec<MemberAction> {
         let (mut member, mut actions) = (Member::new(1000, 0), Vec::new());
         events.iter().for_each(|event| member.on(event.clone(), 1, &mut actions));
         actions
@@ -168,16 +171,17 @@ mod tests {
 
     #[test]
     fn a_stop_request_ends_a_member_in_any_stage() {
-        let (prepare, ready, stop, finished) = (Event::Prepare, Event::Ready, Event::Stop, Event::Finished);
+        let (prepare, ready, stop, finished) =
+            (MemberEvent::Prepare, MemberEvent::Ready, MemberEvent::Stop, MemberEvent::Finished);
         // "Ready" and "stop" may cross.
         let crossed = after(&[prepare.clone(), stop.clone(), ready.clone(), finished.clone()]);
-        assert_eq!(crossed, [Action::End, Action::Leave]);
+        assert_eq!(crossed, [MemberAction::End, MemberAction::Leave]);
         let entered = after(&[prepare.clone(), ready.clone(), stop.clone(), finished.clone()]);
-        assert_eq!(entered, [Action::Enter, Action::End, Action::Leave]);
+        assert_eq!(entered, [MemberAction::Enter, MemberAction::End, MemberAction::Leave]);
         let early = after(&[prepare.clone(), stop, finished.clone()]);
-        assert_eq!(early, [Action::End, Action::Leave]);
+        assert_eq!(early, [MemberAction::End, MemberAction::Leave]);
         // A client without work finishes before the others have entered.
-        assert_eq!(after(&[prepare, ready, finished.clone()]), [Action::Enter, Action::Leave]);
+        assert_eq!(after(&[prepare, ready, finished.clone()]), [MemberAction::Enter, MemberAction::Leave]);
         assert_eq!(after(&[finished]), []);
     }
 }

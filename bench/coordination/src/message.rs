@@ -58,19 +58,19 @@ pub struct Work {
 pub enum ToClient {
     /// The client is in the group.
     Welcome {
-        /// Its number, from 0.
+        /// Number of the client, from 0.
         client: u64,
-        /// How long the coordinator may be silent, ms.
+        /// Longest silence of the coordinator, ms.
         timeout_ms: u64,
     },
     /// The client is not in the group.
     Refused {
-        /// Why.
+        /// Reason.
         why: String,
     },
-    /// Asks what the client's clock says.
+    /// Requests the time of the client's clock.
     Ask {
-        /// Time of the question, ns of the coordinator's clock.
+        /// Time of the request, ns of the coordinator's clock.
         asked: u64,
     },
     /// Work for a phase.
@@ -146,7 +146,7 @@ pub enum ToCoordinator {
     Left,
     /// The client has failed.
     Failed {
-        /// Why.
+        /// Reason.
         why: String,
     },
     /// Heartbeat.

@@ -1,6 +1,6 @@
 //! Properties of groups and barriers.
 
-use serval_model::properties::{Kind, Property, Table};
+use serval_model::properties::{Kind, Property, PropertyTable};
 
 /// Address of ZooKeeper.
 pub const ZOOKEEPER: Property = Property::serval(
@@ -86,7 +86,7 @@ pub const BARRIER_STATUS: Property = Property::ycsb(
 .default("no");
 
 /// Table of all properties of coordination.
-pub const PROPERTIES: Table = Table {
+pub const PROPERTIES: PropertyTable = PropertyTable {
     heading: "coordination of several client processes",
     properties: &[
         &CLIENTS,

@@ -4,7 +4,7 @@
 
 use serval_coordination::{
     clock::Exchange,
-    group::{Action, Event, Group, GroupSettings, Loss, OnLost},
+    group::{Group, GroupAction, GroupEvent, GroupSettings, Loss, OnLost},
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -16,23 +16,23 @@ fn entering() -> Group {
     for client in 0..2 {
         assert_eq!(group.join(0, &mut actions), Some(client));
         let exchange = Exchange { asked: 0, answered: 5, received: 10 };
-        group.on(client, Event::Clock(exchange), 10, &mut actions);
+        group.on(client, GroupEvent::Clock(exchange), 10, &mut actions);
     }
     group.prepare(10, |_| true, None, &mut actions);
-    assert_eq!(actions, [Action::Complete]);
+    assert_eq!(actions, [GroupAction::Complete]);
     group
 }
 
 #[test]
 fn a_client_asked_to_finish_before_the_start_is_not_waited_for() {
     let (mut group, mut actions) = (entering(), Vec::new());
-    group.on(1, Event::Left, 20, &mut actions);
-    group.on(0, Event::Entered, 30, &mut actions);
-    let Some(&Action::Propose { attempt, at }) = actions.first() else { panic!("{actions:?}") };
-    group.on(0, Event::Agreed(attempt), 40, &mut actions);
-    assert!(actions.contains(&Action::Confirm { attempt, at }), "{actions:?}");
-    group.on(0, Event::Left, 50, &mut actions);
-    assert!(matches!(actions.last(), Some(Action::Over(end)) if end.lost.is_empty()), "{actions:?}");
+    group.on(1, GroupEvent::Left, 20, &mut actions);
+    group.on(0, GroupEvent::Entered, 30, &mut actions);
+    let Some(&GroupAction::Propose { attempt, at }) = actions.first() else { panic!("{actions:?}") };
+    group.on(0, GroupEvent::Agreed(attempt), 40, &mut actions);
+    assert!(actions.contains(&GroupAction::Confirm { attempt, at }), "{actions:?}");
+    group.on(0, GroupEvent::Left, 50, &mut actions);
+    assert!(matches!(actions.last(), Some(GroupAction::Over(end)) if end.lost.is_empty()), "{actions:?}");
 }
 
 #[test]
@@ -46,11 +46,11 @@ fn a_silent_client_is_lost_exactly_at_the_timeout() {
             let at = group.wake_at();
             group.tick(at, &mut actions);
             lost = actions.iter().find_map(|action| match action {
-                Action::Dismiss(lost) => Some((lost.client, lost.why.clone(), lost.at)),
+                GroupAction::Dismiss(lost) => Some((lost.client, lost.why.clone(), lost.at)),
                 _ => None,
             });
         }
-        group.on(0, Event::Heard, now, &mut actions);
+        group.on(0, GroupEvent::Heard, now, &mut actions);
     }
     let (client, why, at) = lost.unwrap();
     assert_eq!((client, why), (1, Loss::Silent));

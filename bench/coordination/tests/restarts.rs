@@ -7,7 +7,7 @@ mod common;
 use common::{Agents, complete, leading, phase_end, root, server::Zookeeper, work};
 use serval_coordination::{
     agent::AgentEvent,
-    coordinator::{Coordinator, Report},
+    coordinator::{Coordinator, CoordinatorReport},
     group::OnLost,
 };
 use std::time::Duration;
@@ -72,8 +72,8 @@ fn a_lost_zookeeper_ends_the_group_and_agents_rejoin_when_it_returns() {
     server.kill();
     let why = loop {
         match coordinator.next().unwrap() {
-            Report::Ending(why) => break why,
-            Report::Disbanded(why) => panic!("{why:?}"),
+            CoordinatorReport::Ending(why) => break why,
+            CoordinatorReport::Disbanded(why) => panic!("{why:?}"),
             _ => {}
         }
     };
@@ -93,8 +93,8 @@ fn a_lost_zookeeper_ends_the_group_and_agents_rejoin_when_it_returns() {
     server.kill();
     let why = loop {
         match coordinator.next().unwrap() {
-            Report::Disbanded(why) => break why.unwrap(),
-            Report::Trouble(_) => {}
+            CoordinatorReport::Disbanded(why) => break why.unwrap(),
+            CoordinatorReport::Trouble(_) => {}
             other => panic!("{other:?}"),
         }
     };

@@ -128,7 +128,7 @@ impl World {
                 }
             })
             .collect();
-        assert_eq!(actions, [group::Action::Complete]);
+        assert_eq!(actions, [group::GroupAction::Complete]);
         let mut world = World {
             now: BEGIN,
             random,
@@ -213,15 +213,15 @@ impl World {
         self.obey(actions);
     }
 
-    fn obey(&mut self, actions: Vec<group::Action>) {
-        use group::Action;
+    fn obey(&mut self, actions: Vec<group::GroupAction>) {
+        use group::GroupAction;
         let all = |world: &World| -> Vec<usize> {
             (0..world.clients.len()).filter(|client| !world.group.is_lost(*client)).collect()
         };
         for action in actions {
             match action {
-                Action::Complete | Action::Dismiss(_) => {}
-                Action::AskClocks => {
+                GroupAction::Complete | GroupAction::Dismiss(_) => {}
+                GroupAction::AskClocks => {
                     self.asking.forget();
                     for client in all(self) {
                         if self.group.wants_clock(client, self.now) {
@@ -229,21 +229,21 @@ impl World {
                         }
                     }
                 }
-                Action::Propose { attempt, at } => {
+                GroupAction::Propose { attempt, at } => {
                     for client in all(self) {
                         let at = self.group.offset(client, at).expect("its clock is known").to_client(at);
                         self.send_to_client(client, Message::Propose(attempt, at));
                     }
                 }
-                Action::Confirm { attempt, .. } => {
+                GroupAction::Confirm { attempt, .. } => {
                     all(self)
                         .into_iter()
                         .for_each(|client| self.send_to_client(client, Message::Confirm(attempt)));
                 }
-                Action::Stop => {
+                GroupAction::Stop => {
                     all(self).into_iter().for_each(|client| self.send_to_client(client, Message::Stop));
                 }
-                Action::Over(end) => {
+                GroupAction::Over(end) => {
                     let go_on = end.go_on;
                     self.ends.push(end);
                     if go_on && self.ends.len() < self.phases {
@@ -252,28 +252,28 @@ impl World {
                         self.disbanded = true;
                     }
                 }
-                Action::Disband => self.disbanded = true,
+                GroupAction::Disband => self.disbanded = true,
             }
         }
     }
 
-    fn follow(&mut self, client: usize, actions: Vec<member::Action>) {
-        use member::Action;
+    fn follow(&mut self, client: usize, actions: Vec<member::MemberAction>) {
+        use member::MemberAction;
         for action in actions {
             match action {
-                Action::Enter => self.send_to_coordinator(client, Message::Entered),
-                Action::Agree(attempt) => self.send_to_coordinator(client, Message::Agreed(attempt)),
-                Action::Go(at) => {
+                MemberAction::Enter => self.send_to_coordinator(client, Message::Entered),
+                MemberAction::Agree(attempt) => self.send_to_coordinator(client, Message::Agreed(attempt)),
+                MemberAction::Go(at) => {
                     let span = at - self.local(client);
                     self.after(span, Happening::Go(client, self.length));
                 }
-                Action::Late => self.send_to_coordinator(client, Message::Late),
-                Action::End => {
+                MemberAction::Late => self.send_to_coordinator(client, Message::Late),
+                MemberAction::End => {
                     self.clients[client].loading = false;
                     self.after(MS, Happening::Done(client));
                 }
-                Action::Leave => self.send_to_coordinator(client, Message::Left),
-                Action::Abandon => {
+                MemberAction::Leave => self.send_to_coordinator(client, Message::Left),
+                MemberAction::Abandon => {
                     self.clients[client].loading = false;
                     self.clients[client].abandoned = Some(self.now);
                     // The client closes its connection.
@@ -324,11 +324,11 @@ impl World {
             Happening::ToCoordinator(client, message) | Happening::Taken(client, message) => {
                 self.coordinator_receives(client, message);
             }
-            Happening::Ready(client) => self.client_event(client, member::Event::Ready),
+            Happening::Ready(client) => self.client_event(client, member::MemberEvent::Ready),
             Happening::Go(client, length) => self.start_load(client, length),
             Happening::Done(client) => {
                 self.clients[client].loading = false;
-                self.client_event(client, member::Event::Finished);
+                self.client_event(client, member::MemberEvent::Finished);
             }
             Happening::Beat(client) => {
                 self.send_to_coordinator(client, Message::Heard);
@@ -360,26 +360,26 @@ impl World {
         }
     }
 
-    fn client_event(&mut self, client: usize, event: member::Event) {
+    fn client_event(&mut self, client: usize, event: member::MemberEvent) {
         let (mut actions, local) = (Vec::new(), self.local(client));
         self.clients[client].member.on(event, local, &mut actions);
         self.follow(client, actions);
     }
 
     fn client_receives(&mut self, client: usize, message: Message) {
-        use member::Event;
+        use member::MemberEvent;
         let event = match message {
             Message::Ask(asked) => {
                 let local = self.local(client);
                 return self.send_to_coordinator(client, Message::Answer(asked, local));
             }
-            Message::Prepare => Event::Prepare,
-            Message::Propose(attempt, at) => Event::Proposed { attempt, at },
-            Message::Confirm(attempt) => Event::Confirmed { attempt },
-            Message::Stop => Event::Stop,
-            _ => Event::Heard,
+            Message::Prepare => MemberEvent::Prepare,
+            Message::Propose(attempt, at) => MemberEvent::Proposed { attempt, at },
+            Message::Confirm(attempt) => MemberEvent::Confirmed { attempt },
+            Message::Stop => MemberEvent::Stop,
+            _ => MemberEvent::Heard,
         };
-        if event == Event::Prepare {
+        if event == MemberEvent::Prepare {
             let span = self.random.u64(1..2000) * MS;
             self.after(span, Happening::Ready(client));
         }
@@ -387,20 +387,20 @@ impl World {
     }
 
     fn coordinator_receives(&mut self, client: usize, message: Message) {
-        use group::Event;
+        use group::GroupEvent;
         let event = match message {
             Message::Answer(asked, answered) => {
-                Event::Clock(Exchange { asked, answered, received: self.now })
+                GroupEvent::Clock(Exchange { asked, answered, received: self.now })
             }
-            Message::Entered => Event::Entered,
-            Message::Agreed(attempt) => Event::Agreed(attempt),
-            Message::Began(at) => Event::Began(at),
-            Message::Left => Event::Left,
-            Message::Late => Event::Lost(Loss::Late),
-            Message::Closed => Event::Lost(Loss::Gone("closed".to_owned())),
-            _ => Event::Heard,
+            Message::Entered => GroupEvent::Entered,
+            Message::Agreed(attempt) => GroupEvent::Agreed(attempt),
+            Message::Began(at) => GroupEvent::Began(at),
+            Message::Left => GroupEvent::Left,
+            Message::Late => GroupEvent::Lost(Loss::Late),
+            Message::Closed => GroupEvent::Lost(Loss::Gone("closed".to_owned())),
+            _ => GroupEvent::Heard,
         };
-        let is_answer = matches!(event, Event::Clock(_));
+        let is_answer = matches!(event, GroupEvent::Clock(_));
         let mut actions = Vec::new();
         self.group.on(client, event, self.now, &mut actions);
         self.obey(actions);
@@ -526,11 +526,11 @@ fn a_group_that_stays_incomplete_disbands() {
     let mut actions = Vec::new();
     group.join(0, &mut actions);
     let mut now = 0;
-    while !actions.contains(&group::Action::Disband) {
+    while !actions.contains(&group::GroupAction::Disband) {
         now = group.wake_at();
         assert!(now < u64::MAX, "waits for ever");
         // The client that joined is alive.
-        group.on(0, group::Event::Heard, now, &mut actions);
+        group.on(0, group::GroupEvent::Heard, now, &mut actions);
         group.tick(now, &mut actions);
     }
     assert_eq!(now, settings(2, OnLost::End).wait);

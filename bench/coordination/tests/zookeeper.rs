@@ -11,7 +11,7 @@ mod common;
 use common::{Agents, complete, leading, phase_end, root, work, zookeeper};
 use serval_coordination::{
     agent::AgentEvent,
-    coordinator::{Coordinator, LeadError, Report},
+    coordinator::{Coordinator, CoordinatorReport, LeadError},
     directory::{Directory, DirectoryError, Leader},
     group::OnLost,
 };
@@ -153,7 +153,7 @@ fn a_group_has_one_coordinator_and_disbands_without_clients() {
         Err(LeadError::Directory(DirectoryError::Led { by, .. })) => assert_eq!(by, "first"),
         other => panic!("{other:?}"),
     }
-    assert!(matches!(first.next(), Some(Report::Disbanded(None))));
+    assert!(matches!(first.next(), Some(CoordinatorReport::Disbanded(None))));
 }
 
 /// Machines may start in any order.

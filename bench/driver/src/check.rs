@@ -27,9 +27,9 @@ pub enum CheckResult {
 /// A case and its result.
 #[derive(Debug, Clone)]
 pub struct Check {
-    /// What the case requires.
+    /// Requirement of the case.
     pub name: &'static str,
-    /// Its result.
+    /// Result of the case.
     pub verdict: CheckResult,
 }
 

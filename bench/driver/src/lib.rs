@@ -22,7 +22,7 @@ use pipes::PipeFolder;
 use process::{DriverProcess, Streams};
 use serval_model::{
     Execution, OperationKinds, Purpose, Reply, Schema, Store, StoreError, StoreInfo,
-    properties::{Faults, Kind, Properties, Property, Reader, Table, units::counted},
+    properties::{Faults, Kind, Properties, Property, PropertyTable, Reader, units::counted},
 };
 use std::{
     cell::Cell,
@@ -75,7 +75,7 @@ pub const GRACE: Property = Property::serval(
 .default("10")
 .unit("s");
 
-/// What help shows of this store.
+/// Description of this store for help.
 pub const INFO: StoreInfo = StoreInfo {
     name: "driver",
     aliases: &[],
@@ -91,20 +91,23 @@ pub const INFO: StoreInfo = StoreInfo {
     batches: true,
     updates_insert: false,
     behind_driver: true,
-    properties: Table { heading: "driver", properties: &[&COMMAND, &SOCKET, &CONNECTIONS, &TIMEOUT, &GRACE] },
+    properties: PropertyTable {
+        heading: "driver",
+        properties: &[&COMMAND, &SOCKET, &CONNECTIONS, &TIMEOUT, &GRACE],
+    },
 };
 
 /// Property of the greeting that allows the driver to report flushes.
 const FLUSHES: (&str, &str) = ("driver.flushes", "told");
 
-/// What to do about a program that does not answer HELLO; the end of a message.
+/// End of a message about a program that does not answer HELLO: the advice.
 const NO_WELCOME: &str = ": a driver answers HELLO as soon as it has started (docs/driver-protocol.md); one that starts \
                           slowly needs a longer driver.timeout";
 
 /// Message for a driver whose connection has ended.
 const CLOSED: &str = "It has closed the connection";
 
-/// How to reach a driver.
+/// Way of reaching a driver.
 enum DriverOrigin {
     /// Start a program; the text is for messages.
     Program(Box<dyn Fn() -> Command + Send + Sync>, String),
@@ -150,7 +153,7 @@ struct RunningDriver {
     /// Requests of an ended event loop without an answer. Their answers
     /// come next on the connection.
     abandoned: usize,
-    /// Why the connection failed.
+    /// Error of the connection, if it failed.
     broken: Option<String>,
 }
 

@@ -68,7 +68,7 @@ struct LinkState {
     in_flight: usize,
     /// Waker of the link's task while it waits.
     task: Option<Waker>,
-    /// Why the connection failed.
+    /// Error of the connection, if it failed.
     broken: Option<Rc<str>>,
 }
 

@@ -149,7 +149,7 @@ impl Bench {
     }
 
     /// Sets the expected number of operations of the run from the rate of the load, unless the properties give it.
-    /// It determines the key range of a run that inserts.
+    /// This number determines the key range of a run that inserts.
     fn expect(&mut self, rate: f64) -> Result<(), Faults> {
         let options = &self.run.options;
         let Some(time) = options.time else { return Ok(()) };

@@ -52,10 +52,10 @@ pub enum JournalError {
     OtherPlan {
         /// The folder.
         path: PathBuf,
-        /// What differs, with both values.
+        /// The differences, with both values.
         differences: PlanDifferences,
     },
-    /// It is done.
+    /// The experiment is complete.
     #[error("{0}: the experiment there is complete; 'serval report {0}' shows it")]
     Complete(PathBuf),
     /// The plan has secrets, which are not stored.

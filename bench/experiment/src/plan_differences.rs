@@ -1,4 +1,4 @@
-//! What tells two plans apart, for the message that refuses to go on with another one.
+//! Differences between two plans, for the message that refuses to resume an experiment with another plan.
 
 use serval_report::text::printable;
 use std::{collections::BTreeMap, fmt};
@@ -17,9 +17,9 @@ pub struct PlanDifferences(Vec<PlanDifference>);
 struct PlanDifference {
     /// The setting, as an experiment file names it: `run.seed`.
     name: String,
-    /// Its value in the stored plan.
+    /// Value in the stored plan.
     stored: Option<String>,
-    /// Its value in the given plan.
+    /// Value in the given plan.
     given: Option<String>,
 }
 

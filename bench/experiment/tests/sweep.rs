@@ -9,14 +9,14 @@ use serval_plan::session;
 use serval_report::stored::StoredExperiment;
 use serval_result::experiment::{ExperimentDocument, Flag, RunEntry, RunKind};
 use serval_runner::virtual_time::VirtualTime;
-use serval_synthetic::{Drift, Queue, Service, Shape, Synthetic};
+use serval_synthetic::{Drift, MultiServerQueue, Service, ServiceDistribution, Synthetic};
 
 /// Service rate of the queue, operations/s.
 const RATE: f64 = 1000.0;
 
-fn queue(time: &VirtualTime, servers: usize) -> Synthetic<Queue> {
-    let service = Service::new(1e9 / RATE * servers as f64, Shape::Exponential, 5);
-    Synthetic::new(time, Queue::new(servers, service))
+fn queue(time: &VirtualTime, servers: usize) -> Synthetic<MultiServerQueue> {
+    let service = Service::new(1e9 / RATE * servers as f64, ServiceDistribution::Exponential, 5);
+    Synthetic::new(time, MultiServerQueue::new(servers, service))
 }
 
 const SWEEP: &str = r#"
@@ -197,7 +197,7 @@ fn changes_in_the_measured_part_are_flagged_except_for_loads() {
     let text = format!("{}[sweep]\npoints = [\"max\"]\n", SWEEP.replace("60s", "20s"));
     let time = VirtualTime::new();
     let stores = Only(Box::new(move || {
-        let service = Service::new(1e6, Shape::Constant, 5);
+        let service = Service::new(1e6, ServiceDistribution::Constant, 5);
         session::in_virtual_time(Synthetic::new(&time, Drift { service, doubling: 60e9 }), &time)
     }));
     let file = experiment(&text.replace("[run]", "[run]\nclients = 4"), "workloadc");
@@ -223,14 +223,14 @@ fn drifting_runs_are_flagged_and_steady_ones_are_not() {
     };
     let time = VirtualTime::new();
     let calm = flagged(Only(Box::new(move || {
-        let service = Service::new(1e6, Shape::Exponential, 5);
-        session::in_virtual_time(Synthetic::new(&time, Queue::new(4, service)), &time)
+        let service = Service::new(1e6, ServiceDistribution::Exponential, 5);
+        session::in_virtual_time(Synthetic::new(&time, MultiServerQueue::new(4, service)), &time)
     })));
     assert!(!calm.contains(&true), "{calm:?}");
     let time = VirtualTime::new();
     let drifting = flagged(Only(Box::new(move || {
         // Service time doubles in half a minute: a warm-up of 30 s sees the drift.
-        let service = Service::new(1e5, Shape::Constant, 5);
+        let service = Service::new(1e5, ServiceDistribution::Constant, 5);
         session::in_virtual_time(Synthetic::new(&time, Drift { service, doubling: 30e9 }), &time)
     })));
     // A linear increase is an ever smaller share of the total.

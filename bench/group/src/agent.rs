@@ -17,7 +17,7 @@ use serval_plan::{
     perform::{RunFiles, perform},
     session::open,
 };
-use serval_runner::{Control, Gate, Interval, Judge, Observer, Progress, RunError, clock};
+use serval_runner::{Control, Gate, Interval, Observer, Progress, RunError, WarmUpJudge, clock};
 use serval_workload::core::Phase;
 use std::{
     sync::{Mutex, PoisonError},
@@ -29,7 +29,7 @@ use std::{
 pub struct AgentSettings {
     /// ZooKeeper's address.
     pub cluster: String,
-    /// The node that everything is below.
+    /// The node below which Serval keeps its nodes.
     pub root: String,
     /// Silence after which a coordinator counts as dead.
     pub timeout: std::time::Duration,
@@ -79,7 +79,7 @@ impl AgentWorker<'_> {
         let ending = ended.clone();
         line.on_end(move |_| ending.interrupt());
         let Some(start) = line.ready() else { return Ok(Vec::new()) };
-        // Starting a program takes longer than the error of this sleep.
+        // The sleep's error is small against the start of a program.
         std::thread::sleep(Duration::from_nanos(start.saturating_sub(clock::now())));
         line.began(clock::now());
         (self.say)(&format!("command: {command}"));
@@ -116,7 +116,7 @@ impl Worker for AgentWorker<'_> {
         plan.options.judge = plan.options.steady.is_some().then(|| judge(line));
         let (ending, lag) = (control.clone(), plan.lag.clone());
         line.on_end(move |hurry| {
-            // Consumers may finish their keys, if there is time.
+            // Consumers may finish their keys if time is left.
             if hurry || !lag.as_ref().is_some_and(|lag| lag.close(&ending)) {
                 ending.interrupt();
             }
@@ -150,7 +150,7 @@ impl Worker for AgentWorker<'_> {
     }
 
     fn on_event(&mut self, event: AgentEvent) {
-        let words = match event {
+        let text = match event {
             AgentEvent::Waiting => "waiting for work".to_owned(),
             AgentEvent::Joined(client, by) => format!("client {} of a group led by {by}", client + 1),
             AgentEvent::Parted(why) => format!("left the group: {why}"),
@@ -159,17 +159,17 @@ impl Worker for AgentWorker<'_> {
                 format!("{what}{end} Trying again (Ctrl-C ends)")
             }
         };
-        (self.say)(&words);
+        (self.say)(&text);
     }
 }
 
-/// Samples in a message: one message each half second.
+/// Samples in a message, so that a message is sent each half second.
 const SAMPLES_PER_MESSAGE: usize = 10;
 
-/// Returns a judge that sends samples to the coordinator and learns from it when the measured part begins.
-fn judge(line: &JobHandle) -> Judge {
+/// Returns a judge that sends samples to the coordinator, which decides when the measured part begins.
+fn judge(line: &JobHandle) -> WarmUpJudge {
     let (line, samples) = (line.clone(), Mutex::new(Vec::new()));
-    Judge::new(move |sample| {
+    WarmUpJudge::new(move |sample| {
         let mut samples = samples.lock().unwrap_or_else(PoisonError::into_inner);
         samples.push(sample);
         if samples.len() >= SAMPLES_PER_MESSAGE

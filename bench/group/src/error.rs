@@ -3,10 +3,10 @@
 use serval_coordination::coordinator::LeadError;
 use std::time::Duration;
 
-/// Why a group does not exist or has ended.
+/// Error of forming or using a group.
 #[derive(Debug, thiserror::Error)]
 pub enum GroupError {
-    /// The coordinator cannot lead it.
+    /// The coordinator cannot lead the group.
     #[error(transparent)]
     Lead(#[from] LeadError),
     /// Some clients did not join.

@@ -5,10 +5,10 @@ use crate::{
     wire::{RecordWire, WireError, add, both},
 };
 use serval_coordination::{
-    clock::{DRIFT, Offset},
+    clock::{ClockOffset, DRIFT},
     message::ClientFacts,
 };
-use serval_lag::analysis::{self, Part, PartClock, Setting};
+use serval_lag::analysis::{self, LagSettings, PartClock, ProcessJournal};
 use serval_measure::{
     histogram::Histogram,
     recorder::{Messages, Totals},
@@ -58,9 +58,9 @@ pub(crate) struct CoordinatorView<'a> {
     /// The start skew, and the error of the clocks that measured it, ns.
     pub(crate) skew: Option<(u64, u64)>,
     /// Offsets of each client's clock at instants of that clock.
-    pub(crate) clocks: &'a [Vec<(u64, Offset)>],
+    pub(crate) clocks: &'a [Vec<(u64, ClockOffset)>],
     /// Settings of the sampling of keys.
-    pub(crate) setting: Setting,
+    pub(crate) setting: LagSettings,
 }
 
 /// Analyses the journals of all clients by the coordinator's clock.
@@ -72,7 +72,7 @@ fn lag(
     let mut parts = Vec::new();
     for (number, left) in left.iter_mut().enumerate() {
         let offsets = seen.clocks.get(number).map(Vec::as_slice).unwrap_or_default();
-        let offset = |(at, offset): &(u64, Offset)| analysis::Offset {
+        let offset = |(at, offset): &(u64, ClockOffset)| analysis::OffsetSample {
             at: *at,
             ahead: offset.ahead,
             error: offset.error,
@@ -82,7 +82,7 @@ fn lag(
         let Some(record) = left.record.as_mut() else {
             // Its journal is lost with it; the items that it put into the queue are not.
             if left.writes {
-                parts.push(Part::lost(left.writer.unwrap_or(0), clock));
+                parts.push(ProcessJournal::lost(left.writer.unwrap_or(0), clock));
             }
             continue;
         };
@@ -94,7 +94,7 @@ fn lag(
         setting.queue = queue;
         // A group's queue is its own: early items come from its own producers.
         journal.counts.from_before = 0;
-        parts.push(Part { journal, clock, lost: false });
+        parts.push(ProcessJournal { journal, clock, lost: false });
     }
     Ok(parts.iter().any(|part| !part.lost).then(|| analysis::analyse(&parts, setting)))
 }

@@ -6,14 +6,14 @@ use serval_plan::properties as p;
 /// The part of one client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientPart {
-    /// Its index among the clients that take part, from 0.
+    /// Index of the client among those that take part, from 0.
     pub place: u64,
     /// Number of clients that take part.
     pub of: u64,
-    /// Whether it reads sampled keys instead of working on the plan; it then counts among the clients
-    /// that do so.
+    /// Whether the client reads sampled keys instead of working on the plan. `place` and `of` then count the
+    /// clients that do so.
     pub consumes: bool,
-    /// Its properties that override the plan's.
+    /// Properties of the client that override the plan's.
     pub properties: Vec<(String, String)>,
 }
 

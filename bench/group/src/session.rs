@@ -13,7 +13,7 @@ use crate::{
     work::{SLACK, TICK},
 };
 use serval_coordination::{
-    coordinator::{Coordinator, Report},
+    coordinator::{Coordinator, CoordinatorReport},
     group::{OnLost, PhaseEnd},
     queue,
 };
@@ -198,31 +198,31 @@ impl<'a> GroupRun<'a> {
     /// Handles a report of the coordinator. Returns how the run ended, once it has.
     fn on_report(
         &mut self,
-        report: Report,
+        report: CoordinatorReport,
         observer: &mut dyn Observer,
     ) -> Result<Option<PhaseEnd>, PlanError> {
         let team = self.team;
         match report {
-            Report::Joined { .. } | Report::Complete => {}
-            Report::Trouble(what) => {
+            CoordinatorReport::Joined { .. } | CoordinatorReport::Complete => {}
+            CoordinatorReport::Trouble(what) => {
                 // A repeated attempt is one trouble.
                 if !self.troubles.contains(&what) && self.troubles.len() < TROUBLES_MAX {
                     (team.trouble)(&what);
                     self.troubles.push(what);
                 }
             }
-            Report::Ending(why) => {
+            CoordinatorReport::Ending(why) => {
                 (team.trouble)(&why);
                 self.ending = Some(why);
             }
-            Report::Starts(at) => {
+            CoordinatorReport::Starts(at) => {
                 self.window.start = Some(at);
                 self.window.from = Some(at.saturating_add(nanoseconds(self.options.warm_up_max())));
                 self.started = SystemTime::now() + Duration::from_nanos(at.saturating_sub(clock::now()));
                 observer.started(self.started);
             }
-            Report::Interval(client, bytes) => self.interval(client, &bytes)?,
-            Report::Result(client, bytes) => {
+            CoordinatorReport::Interval(client, bytes) => self.interval(client, &bytes)?,
+            CoordinatorReport::Result(client, bytes) => {
                 // It is empty if the client never began.
                 if !bytes.is_empty() {
                     let record: RecordWire =
@@ -235,7 +235,7 @@ impl<'a> GroupRun<'a> {
                 }
                 self.intervals.set_ended(client);
             }
-            Report::Lost(lost) => {
+            CoordinatorReport::Lost(lost) => {
                 let since = self.window.start.map(|start| lost.at.saturating_sub(start) as f64 / 1e9);
                 let why = match since {
                     Some(since) => format!("{} ({since:.1} s after the start)", lost.why),
@@ -245,8 +245,8 @@ impl<'a> GroupRun<'a> {
                 team.note_lost(lost.client, why);
                 self.gone(lost.client);
             }
-            Report::Over(end) => return Ok(Some(end)),
-            Report::Disbanded(why) => {
+            CoordinatorReport::Over(end) => return Ok(Some(end)),
+            CoordinatorReport::Disbanded(why) => {
                 let why = why.or_else(|| team.who_is_lost());
                 return Err(PlanError::Group(why.unwrap_or_else(|| "the group is over".to_owned())));
             }

@@ -17,7 +17,7 @@ struct ClientSamples {
     /// The last sample that is wholly in the sum, and later ones.
     before: Sample,
     later: VecDeque<Sample>,
-    /// Its contribution to the sum.
+    /// Contribution of the client to the sum.
     operations: f64,
     service_ns: f64,
     /// Whether the client has ended or is lost.

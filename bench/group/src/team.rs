@@ -8,7 +8,7 @@ use crate::{
     work::{COMMAND, LOAD, RUN, SLACK, TICK, TIMEOUT},
 };
 use serval_coordination::{
-    coordinator::{Coordinator, Leading, Report},
+    coordinator::{Coordinator, CoordinatorReport, Leading},
     group::OnLost,
     message::{ClientFacts, Work},
     properties::is_of_group,
@@ -82,30 +82,30 @@ impl Team {
             };
             let joined = |facts: &[Option<ClientFacts>]| facts.iter().flatten().count();
             match report {
-                Report::Joined { client, facts: theirs } => {
+                CoordinatorReport::Joined { client, facts: theirs } => {
                     if let Some(place) = facts.get_mut(client) {
                         *place = Some(theirs.clone());
                     }
                     came(joined(&facts), wanted, Some(&theirs));
                 }
-                Report::Lost(lost) => {
+                CoordinatorReport::Lost(lost) => {
                     if let Some(place) = facts.get_mut(lost.client) {
                         *place = None;
                     }
                     came(joined(&facts), wanted, None);
                 }
-                Report::Complete => break,
-                Report::Trouble(what) => trouble(&what),
-                Report::Disbanded(Some(why)) => return Err(GroupError::Broken(why)),
-                Report::Disbanded(None) => {
+                CoordinatorReport::Complete => break,
+                CoordinatorReport::Trouble(what) => trouble(&what),
+                CoordinatorReport::Disbanded(Some(why)) => return Err(GroupError::Broken(why)),
+                CoordinatorReport::Disbanded(None) => {
                     return Err(GroupError::TooFew { joined: joined(&facts), wanted, within, cluster });
                 }
                 // There is no phase yet.
-                Report::Starts(_)
-                | Report::Interval(..)
-                | Report::Result(..)
-                | Report::Ending(_)
-                | Report::Over(_) => {}
+                CoordinatorReport::Starts(_)
+                | CoordinatorReport::Interval(..)
+                | CoordinatorReport::Result(..)
+                | CoordinatorReport::Ending(_)
+                | CoordinatorReport::Over(_) => {}
             }
         }
         let facts: Vec<ClientFacts> = facts.into_iter().flatten().collect();
@@ -222,7 +222,7 @@ impl Team {
     }
 
     /// Waits for the coordinator's next report for at most `span`.
-    pub(crate) fn next(&self, span: Duration) -> Result<Option<Report>, GroupError> {
+    pub(crate) fn next(&self, span: Duration) -> Result<Option<CoordinatorReport>, GroupError> {
         match self.coordinator.next_within(span) {
             Ok(report) => Ok(Some(report)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
@@ -257,9 +257,9 @@ impl Team {
         }
     }
 
-    fn at_rest(&self, report: Report) -> Result<(), GroupError> {
+    fn at_rest(&self, report: CoordinatorReport) -> Result<(), GroupError> {
         match report {
-            Report::Lost(lost) => {
+            CoordinatorReport::Lost(lost) => {
                 let why = lost.why.to_string();
                 self.note_lost(lost.client, why.clone());
                 match self.on_lost {
@@ -269,11 +269,11 @@ impl Team {
                     OnLost::Continue => Ok(()),
                 }
             }
-            Report::Disbanded(why) => {
+            CoordinatorReport::Disbanded(why) => {
                 Err(GroupError::Broken(why.unwrap_or_else(|| "the group is over".to_owned())))
             }
-            Report::Ending(why) => Err(GroupError::Broken(why)),
-            Report::Trouble(what) => {
+            CoordinatorReport::Ending(why) => Err(GroupError::Broken(why)),
+            CoordinatorReport::Trouble(what) => {
                 (self.trouble)(&what);
                 Ok(())
             }
@@ -321,20 +321,20 @@ impl Team {
             }
             match self.next(TICK)? {
                 // The result is empty if the client never began.
-                Some(Report::Result(client, bytes)) if !bytes.is_empty() => {
+                Some(CoordinatorReport::Result(client, bytes)) if !bytes.is_empty() => {
                     let outcome = serde_json::from_slice(&bytes).map_err(|error| {
                         let name = self.name(client);
                         GroupError::Broken(format!("what client {name} sent cannot be read: {error}"))
                     })?;
                     outcomes.push((client, outcome));
                 }
-                Some(Report::Over(_)) if outcomes.is_empty() && !stopping => {
+                Some(CoordinatorReport::Over(_)) if outcomes.is_empty() && !stopping => {
                     let why = self
                         .who_is_lost()
                         .unwrap_or_else(|| format!("no client that is there was to run '{command}'"));
                     return Err(GroupError::Broken(why));
                 }
-                Some(Report::Over(_)) => return Ok(outcomes),
+                Some(CoordinatorReport::Over(_)) => return Ok(outcomes),
                 Some(report) => self.at_rest(report)?,
                 None => {}
             }

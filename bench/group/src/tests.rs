@@ -10,7 +10,7 @@ use crate::{
 };
 use proptest::prelude::*;
 use serval_coordination::message::ClientFacts;
-use serval_lag::analysis::Setting;
+use serval_lag::analysis::LagSettings;
 use serval_measure::{histogram::Histogram, recorder::Pair};
 use serval_model::{Metric, Status};
 use serval_runner::Interval;
@@ -134,7 +134,7 @@ proptest! {
             CLIENTS
         ];
         let parts = ClientPart::even(CLIENTS);
-        let seen = CoordinatorView { rates: &[], parts: &parts, skew: None, clocks: &[], setting: Setting::default() };
+        let seen = CoordinatorView { rates: &[], parts: &parts, skew: None, clocks: &[], setting: LagSettings::default() };
         let sum = record(SystemTime::UNIX_EPOCH, &facts, left.collect(), &seen, true).unwrap().record;
         // Not prop_assert_eq, which would print a hundred thousand cells.
         prop_assert!(sum.totals.measured == all, "the whole");

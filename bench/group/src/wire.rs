@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serval_measure::{
-    histogram::{Cells, DecodeError, Histogram},
+    histogram::{DecodeError, Histogram, SparseHistogram},
     recorder::{Buffered, Messages, Pair, Totals},
 };
 use serval_model::{Metric, Status};
@@ -14,7 +14,7 @@ use std::{collections::BTreeMap, time::Duration};
 /// Times by metric and status.
 pub(crate) type Pairs = BTreeMap<(Metric, Status), Pair>;
 
-/// Why a message cannot be used.
+/// Error of reading a message.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WireError {
     #[error("{0}")]
@@ -29,8 +29,8 @@ pub(crate) enum WireError {
 struct PairWire {
     metric: usize,
     status: String,
-    service: Cells,
-    response: Cells,
+    service: SparseHistogram,
+    response: SparseHistogram,
     /// Number of inserts, if these are batches.
     #[serde(default)]
     batched: u64,
@@ -94,12 +94,12 @@ pub(crate) struct IntervalWire {
     warm_up: bool,
     paced: bool,
     due: Option<f64>,
-    lateness: Cells,
+    lateness: SparseHistogram,
     pairs: Vec<PairWire>,
     /// Units finished since the warm-up, and how many of them failed.
     pub(crate) units: u64,
     pub(crate) failed: u64,
-    /// Its number as a writer, which identifies its values if its journal is lost.
+    /// Number of the client as a writer, which identifies its values if its journal is lost.
     #[serde(default)]
     pub(crate) writer: Option<u64>,
 }
@@ -159,7 +159,7 @@ pub(crate) struct RecordWire {
     pub(crate) ended_by: EndedBy,
     warm_up: Vec<PairWire>,
     measured: Vec<PairWire>,
-    lateness: Cells,
+    lateness: SparseHistogram,
     overslept: u64,
     pub(crate) units: u64,
     pub(crate) units_failed: u64,
@@ -167,13 +167,13 @@ pub(crate) struct RecordWire {
     buffered: (u64, u64, u64),
     paced: bool,
     messages: Vec<(usize, String, String, u64)>,
-    in_flight: Cells,
-    not_started: Cells,
+    in_flight: SparseHistogram,
+    not_started: SparseHistogram,
     pub(crate) cpu_ns: u64,
     pub(crate) client_time_ns: u64,
     pub(crate) clients: usize,
     pub(crate) execution: String,
-    /// Why it could not continue.
+    /// Reason if the client could not continue.
     pub(crate) lost: Option<String>,
     pub(crate) due: Option<f64>,
     pub(crate) slack_ns: u64,

@@ -2,7 +2,7 @@
 
 use crate::{
     Clock,
-    journal::{Item, Journal, Trial},
+    journal::{Item, Journal, PolledKey},
     queue::Queue,
     stamp::Stamp,
 };
@@ -139,7 +139,7 @@ impl Workload for Consumer {
 
 /// A key that a consumer is looking for.
 struct SoughtKey {
-    trial: Trial,
+    trial: PolledKey,
     /// Number of further reads after it was found.
     again: u32,
 }
@@ -165,7 +165,7 @@ impl ConsumerClient {
         }
         let item = self.shared.queue.take()?;
         self.shared.last_came.fetch_max(now.max(1), Relaxed);
-        let trial = Trial { item, first: 0, last_in_vain: None, found: None, found_by: None, reads: 0 };
+        let trial = PolledKey { item, first: 0, last_in_vain: None, found: None, found_by: None, reads: 0 };
         Some(Box::new(SoughtKey { trial, again: 0 }))
     }
 

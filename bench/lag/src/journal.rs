@@ -52,8 +52,8 @@ pub struct Write {
 
 /// A key from the queue, and its reads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "TrialRow", into = "TrialRow")]
-pub struct Trial {
+#[serde(from = "PolledKeyRow", into = "PolledKeyRow")]
+pub struct PolledKey {
     /// The sampled write.
     pub item: Item,
     /// When the first read was sent; 0 if there was none.
@@ -112,9 +112,9 @@ pub struct Read {
 /// A [`Write`]: key, fields, kind, client, version, sent, acknowledged.
 type WriteRow = (u32, u64, WriteKind, u32, u64, u64, Option<u64>);
 
-/// A [`Trial`]: its item's key, field, writer, version, kind, client, sent and acknowledged; first, last in vain,
+/// A [`PolledKey`]: its item's key, field, writer, version, kind, client, sent and acknowledged; first, last in vain,
 /// found, found by, reads.
-type TrialRow =
+type PolledKeyRow =
     ((String, String, u64, u64, WriteKind, u32, u64, u64), (u64, Option<u64>, Option<u64>, Option<u64>, u64));
 
 /// A [`Read`]: key, reader, sent, answered, there, seen, own. `seen` is a list of field bits, writer and version;
@@ -134,16 +134,16 @@ impl From<Write> for WriteRow {
     }
 }
 
-impl From<TrialRow> for Trial {
-    fn from((item, (first, last_in_vain, found, found_by, reads)): TrialRow) -> Trial {
+impl From<PolledKeyRow> for PolledKey {
+    fn from((item, (first, last_in_vain, found, found_by, reads)): PolledKeyRow) -> PolledKey {
         let (key, field, writer, version, kind, client, sent, acknowledged) = item;
         let item = Item { key, field, stamp: Stamp { writer, version }, kind, client, sent, acknowledged };
-        Trial { item, first, last_in_vain, found, found_by, reads }
+        PolledKey { item, first, last_in_vain, found, found_by, reads }
     }
 }
 
-impl From<Trial> for TrialRow {
-    fn from(Trial { item, first, last_in_vain, found, found_by, reads }: Trial) -> TrialRow {
+impl From<PolledKey> for PolledKeyRow {
+    fn from(PolledKey { item, first, last_in_vain, found, found_by, reads }: PolledKey) -> PolledKeyRow {
         let Item { key, field, stamp: Stamp { writer, version }, kind, client, sent, acknowledged } = item;
         let item = (key, field, writer, version, kind, client, sent, acknowledged);
         (item, (first, last_in_vain, found, found_by, reads))
@@ -281,7 +281,7 @@ pub struct Journal {
     /// Writes of sampled keys.
     pub writes: Vec<Write>,
     /// Keys from the queue.
-    pub trials: Vec<Trial>,
+    pub trials: Vec<PolledKey>,
     /// Reads of sampled keys.
     pub reads: Vec<Read>,
     /// Counters of a journal.
@@ -339,7 +339,7 @@ impl Journal {
     }
 
     /// Notes what became of a key from the queue.
-    pub fn trial(&mut self, trial: Trial) {
+    pub fn trial(&mut self, trial: PolledKey) {
         if self.trials.len() >= TRIALS_MAX {
             self.counts.trials_not_noted += 1;
         } else {
@@ -415,7 +415,7 @@ mod tests {
             acknowledged: 6,
         });
         let trial = (item, any::<u64>(), any::<Option<u64>>(), any::<Option<u64>>()).prop_map(
-            |(item, first, last_in_vain, found)| Trial {
+            |(item, first, last_in_vain, found)| PolledKey {
                 item,
                 first,
                 last_in_vain,
@@ -476,7 +476,7 @@ mod tests {
             acknowledged: at,
         };
         let length = |note: Vec<u8>| note.len() + 1;
-        let trial = Trial {
+        let trial = PolledKey {
             item,
             first: at,
             last_in_vain: Some(at),

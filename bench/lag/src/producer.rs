@@ -143,7 +143,7 @@ impl Workload for Producer {
 }
 
 /// A sampled write in flight.
-struct PendingWrite {
+struct SampledWrite {
     /// Its index in the journal; `None` if the journal is full.
     place: Option<usize>,
     item: Item,
@@ -162,7 +162,7 @@ struct ProducerClient {
     shared: Arc<Producing>,
     number: u32,
     rng: Rng,
-    pending: Vec<PendingWrite>,
+    pending: Vec<SampledWrite>,
     /// Whether the wrapped workload did not ask for the outcome.
     forced: bool,
     /// Key and version to read back after the unit.
@@ -230,7 +230,7 @@ impl ProducerClient {
         let place = journal.write(write);
         let key = key.to_owned();
         let item = Item { key, field, stamp: stamped, kind, client, sent, acknowledged: sent };
-        self.pending.push(PendingWrite { place, item });
+        self.pending.push(SampledWrite { place, item });
     }
 
     /// Records the outcome of the sampled writes.
@@ -241,7 +241,7 @@ impl ProducerClient {
         let mut journal = self.shared.journal();
         self.read_back = None;
         let single = self.pending.len() == 1;
-        for PendingWrite { place, mut item } in self.pending.drain(..) {
+        for SampledWrite { place, mut item } in self.pending.drain(..) {
             if ok && let Some(write) = place.and_then(|place| journal.writes.get_mut(place)) {
                 write.acknowledged = Some(now);
             }

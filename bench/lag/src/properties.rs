@@ -1,6 +1,6 @@
 //! Properties of lag measurement.
 
-use serval_model::properties::{Kind, Property, Table};
+use serval_model::properties::{Kind, Property, PropertyTable};
 
 /// Role of this process.
 pub const ROLE: Property = Property::serval(
@@ -111,7 +111,7 @@ pub const QUEUE_MAX: Property = Property::serval(
 .unit("keys");
 
 /// All properties of lag measurement.
-pub const PROPERTIES: Table = Table {
+pub const PROPERTIES: PropertyTable = PropertyTable {
     heading: "read-after-write lag",
     properties: &[
         &ROLE,

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use serval_lag::{
-    analysis::{Offset, Part, PartClock, Setting, analyse, result},
-    journal::{Item, Journal, Read, Trial, Write, WriteKind},
+    analysis::{LagSettings, OffsetSample, PartClock, ProcessJournal, analyse, result},
+    journal::{Item, Journal, PolledKey, Read, Write, WriteKind},
     stamp::Stamp,
 };
 use serval_result::lag::{Behind, LagResult, Survival, Violations};
@@ -32,12 +32,12 @@ fn read(journal: &mut Journal, sent: u64, seen: Stamp) {
     journal.reads.push(Read { key: 0, reader: 0, sent, answered, there: true, seen, own: None });
 }
 
-fn judged(parts: &[Part]) -> LagResult {
-    result(parts, Setting { consumers: 1, ..Setting::default() })
+fn judged(parts: &[ProcessJournal]) -> LagResult {
+    result(parts, LagSettings { consumers: 1, ..LagSettings::default() })
 }
 
-fn part(journal: Journal, clock: PartClock) -> Part {
-    Part { journal, clock, lost: false }
+fn part(journal: Journal, clock: PartClock) -> ProcessJournal {
+    ProcessJournal { journal, clock, lost: false }
 }
 
 #[test]
@@ -122,7 +122,8 @@ fn guarantees_are_checked_only_for_known_versions() {
         read(&mut reader, sent, other);
     }
     // Of an unknown writer.
-    let versions = judged(&[part(reader, PartClock::Common), Part::lost(0, PartClock::Unknown)]).versions;
+    let versions =
+        judged(&[part(reader, PartClock::Common), ProcessJournal::lost(0, PartClock::Unknown)]).versions;
     let versions = versions.unwrap_or_default();
     assert_eq!((versions.monotonic_reads.checked, versions.monotonic_writes.checked), (0, 0), "{versions:?}");
 }
@@ -144,7 +145,7 @@ fn keys_of_a_lost_writer_keep_their_bounds_if_its_clock_is_known() {
             acknowledged: sent + 10,
         };
         let reads = 1 + u64::from(in_vain.is_some());
-        Trial {
+        PolledKey {
             item,
             first: 1020,
             last_in_vain: in_vain,
@@ -157,9 +158,10 @@ fn keys_of_a_lost_writer_keep_their_bounds_if_its_clock_is_known() {
     reader.trials.push(trial("user1", LOST, 6000, Some(1030), 1040));
     reader.trials.push(trial("user2", LOST, 6000, None, 1021));
     reader.trials.push(trial("user3", STRANGER, 7, Some(1030), 1050));
-    let clock = PartClock::Known(vec![Offset { at: 6000, ahead: 5000.0, error: 2.0, drift: 0.0 }]);
-    let judged = |parts: &[Part]| analyse(parts, Setting { consumers: 1, ..Setting::default() });
-    let (with, lines) = judged(&[part(reader.clone(), PartClock::Common), Part::lost(LOST, clock)]);
+    let clock = PartClock::Known(vec![OffsetSample { at: 6000, ahead: 5000.0, error: 2.0, drift: 0.0 }]);
+    let judged =
+        |parts: &[ProcessJournal]| analyse(parts, LagSettings { consumers: 1, ..LagSettings::default() });
+    let (with, lines) = judged(&[part(reader.clone(), PartClock::Common), ProcessJournal::lost(LOST, clock)]);
     assert_eq!(
         lines.iter().map(|line| (line.acknowledged_ns, line.lower_ns, line.upper_ns)).collect::<Vec<_>>(),
         [(Some(1010), Some(18), Some(32)), (Some(1010), Some(0), Some(13)), (None, None, None)]
@@ -196,7 +198,7 @@ fn a_write_possibly_overwritten_by_its_own_process_is_undecided() {
         };
         // Found when a third one was already there.
         let (found, found_by) = (Some(121), Some(120));
-        journal.trials.push(Trial { item, first: 50, last_in_vain: Some(50), found, found_by, reads: 2 });
+        journal.trials.push(PolledKey { item, first: 50, last_in_vain: Some(50), found, found_by, reads: 2 });
         judged(&[part(journal, PartClock::Common)]).keys
     };
     assert_eq!((tried(40).undecided, tried(40).later), (1, 0));
@@ -217,13 +219,14 @@ fn keys_put_into_the_queue_and_taken_by_no_consumer_are_counted() {
         sent: 10,
         acknowledged: 20,
     };
-    let trial = Trial { item, first: 30, last_in_vain: None, found: Some(31), found_by: Some(30), reads: 1 };
+    let trial =
+        PolledKey { item, first: 30, last_in_vain: None, found: Some(31), found_by: Some(30), reads: 1 };
     journal.trials.push(trial.clone());
-    journal.trials.push(Trial { first: 0, found: None, found_by: None, reads: 0, ..trial });
+    journal.trials.push(PolledKey { first: 0, found: None, found_by: None, reads: 0, ..trial });
     journal.counts.trials_not_noted = 1;
     let parts = [part(journal, PartClock::Common)];
     let keys = judged(&parts).keys;
     assert_eq!((keys.tried, keys.unread, keys.not_taken), (1, 1, 2));
     // Consumers of another result have counts of their own.
-    assert_eq!(result(&parts, Setting::default()).keys.not_taken, 0);
+    assert_eq!(result(&parts, LagSettings::default()).keys.not_taken, 0);
 }

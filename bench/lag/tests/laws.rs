@@ -5,7 +5,7 @@ mod common;
 
 use common::{Run, run};
 use serval_lag::analysis::verdicts;
-use serval_synthetic::{Shape, Staleness};
+use serval_synthetic::{ServiceDistribution, Staleness};
 use std::collections::HashMap;
 
 const MS: u64 = 1_000_000;
@@ -14,7 +14,11 @@ const MS: u64 = 1_000_000;
 /// contain the delay of each key.
 #[test]
 fn inserts_are_found_after_their_delay() {
-    for (shape, mean) in [(Shape::Constant, 50), (Shape::Exponential, 50), (Shape::Exponential, 3)] {
+    for (shape, mean) in [
+        (ServiceDistribution::Constant, 50),
+        (ServiceDistribution::Exponential, 50),
+        (ServiceDistribution::Exponential, 3),
+    ] {
         let run = run(&Run { delay: (shape, mean * MS), ..Run::inserts(2000) });
         let delays: HashMap<&str, u64> =
             run.log.iter().map(|(key, _, delay)| (key.as_str(), *delay)).collect();
@@ -46,7 +50,7 @@ fn inserts_are_found_after_their_delay() {
         assert_eq!(run.result.keys.at_once, at_once);
         assert_eq!((run.result.keys.later, run.result.keys.censored), (2000 - at_once, 0));
         assert_eq!(run.result.writes.not_carried, 0);
-        if shape == Shape::Constant {
+        if shape == ServiceDistribution::Constant {
             assert_eq!(at_once, 0);
         }
     }
@@ -59,7 +63,7 @@ fn a_consistent_store_violates_nothing() {
         let run = run(&Run {
             writers: 4,
             consumers: 3,
-            delay: (Shape::Constant, 0),
+            delay: (ServiceDistribution::Constant, 0),
             read_back: 0.5,
             ..Run::mixed(updates)
         });
@@ -80,7 +84,7 @@ fn a_store_that_delays_in_order_is_stale_and_keeps_monotonic_guarantees() {
     let run = run(&Run {
         writers: 4,
         consumers: 3,
-        delay: (Shape::Exponential, 20 * MS),
+        delay: (ServiceDistribution::Exponential, 20 * MS),
         read_back: 0.5,
         ..Run::mixed(true)
     });
@@ -100,7 +104,7 @@ fn occasional_old_versions_are_detected() {
     let old = run(&Run {
         staleness,
         consumers: 2,
-        delay: (Shape::Constant, 0),
+        delay: (ServiceDistribution::Constant, 0),
         read_back: 0.5,
         again: 1.0,
         ..Run::mixed(true)
@@ -113,14 +117,18 @@ fn occasional_old_versions_are_detected() {
     assert!((0.03..0.07).contains(&(stale as f64 / all as f64)), "{stale} of {all}");
     assert!(versions.behind.iter().all(|behind| behind.versions <= 1), "{:?}", versions.behind);
     let staleness = Staleness { one_behind: 0.0, torn: 0.2 };
-    let torn = run(&Run { staleness, delay: (Shape::Constant, 0), again: 1.0, ..Run::mixed(true) });
+    let torn =
+        run(&Run { staleness, delay: (ServiceDistribution::Constant, 0), again: 1.0, ..Run::mixed(true) });
     assert!(torn.result.versions.unwrap().monotonic_writes.violations > 10);
 }
 
 #[test]
 fn keys_not_found_in_time_are_censored() {
-    let run =
-        run(&Run { delay: (Shape::Exponential, 2000 * MS), ends_after: 3000 * MS, ..Run::inserts(1000) });
+    let run = run(&Run {
+        delay: (ServiceDistribution::Exponential, 2000 * MS),
+        ends_after: 3000 * MS,
+        ..Run::inserts(1000)
+    });
     let keys = &run.result.keys;
     assert!(keys.censored > 100 && keys.at_once + keys.later + keys.censored == keys.tried, "{keys:?}");
     // The theoretical curve, within five standard errors of a share of a thousand keys, and a poll.
@@ -153,6 +161,6 @@ fn items_left_in_the_queue_are_counted() {
 
 #[test]
 fn the_same_seed_gives_the_same_result() {
-    let once = || run(&Run { delay: (Shape::Exponential, 20 * MS), ..Run::mixed(true) }).result;
+    let once = || run(&Run { delay: (ServiceDistribution::Exponential, 20 * MS), ..Run::mixed(true) }).result;
     assert_eq!(once(), once());
 }

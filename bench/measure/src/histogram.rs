@@ -155,7 +155,7 @@ impl Default for Histogram {
 
 /// A histogram as processes send it to each other: exact, unlike the encodings for other tools.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
-pub struct Cells {
+pub struct SparseHistogram {
     /// For each cell that is not empty, its distance from the previous one and its count.
     steps: Vec<(u32, u64)>,
     sum_high: u64,
@@ -293,14 +293,14 @@ impl Histogram {
 
     /// Returns the content, to be sent to another process, which restores it by
     /// [`Histogram::from_cells`].
-    pub fn to_cells(&self) -> Cells {
+    pub fn to_cells(&self) -> SparseHistogram {
         let full = self.cells.iter().enumerate().filter(|(_, count)| **count > 0);
         let mut last = 0;
         let steps = full.map(|(index, &count)| {
             let step = index - std::mem::replace(&mut last, index);
             (step as u32, count)
         });
-        Cells {
+        SparseHistogram {
             steps: steps.collect(),
             sum_high: (self.sum >> 64) as u64,
             sum_low: self.sum as u64,
@@ -314,7 +314,7 @@ impl Histogram {
     /// # Errors
     ///
     /// Fails if a cell does not exist, or if the counts do not fit 64 bits.
-    pub fn from_cells(cells: &Cells) -> Result<Histogram, DecodeError> {
+    pub fn from_cells(cells: &SparseHistogram) -> Result<Histogram, DecodeError> {
         let mut histogram = Histogram::new();
         let mut index = 0usize;
         for &(step, count) in &cells.steps {
@@ -439,7 +439,7 @@ mod tests {
             steps in proptest::collection::vec((any::<u32>(), any::<u64>()), 0..9), ends in any::<(u64, u64, u64, u64)>(),
         ) {
             let (sum_high, sum_low, min, max) = ends;
-            if let Ok(histogram) = Histogram::from_cells(&Cells { steps, sum_high, sum_low, min, max }) {
+            if let Ok(histogram) = Histogram::from_cells(&SparseHistogram { steps, sum_high, sum_low, min, max }) {
                 let _ = (histogram.percentile(99.0), histogram.mean(), histogram.to_cells());
             }
         }

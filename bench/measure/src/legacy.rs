@@ -90,15 +90,15 @@ impl LegacySeries {
 
 /// Measurements of an older type, of one thread.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Legacy {
+pub struct LegacyMeasurements {
     kind: LegacyKind,
     series: BTreeMap<(Metric, Status, TimeKind), LegacySeries>,
 }
 
-impl Legacy {
+impl LegacyMeasurements {
     /// Creates an empty set of measurements.
     pub fn new(kind: LegacyKind) -> Self {
-        Legacy { kind, series: BTreeMap::new() }
+        LegacyMeasurements { kind, series: BTreeMap::new() }
     }
 
     /// Returns the type.
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn buckets_of_a_millisecond_with_overflow() {
-        let mut legacy = Legacy::new(LegacyKind::Buckets(2));
+        let mut legacy = LegacyMeasurements::new(LegacyKind::Buckets(2));
         for us in [0, 999, 1000, 1999, 2000, 50_000] {
             legacy.record(Metric::READ, Status::Ok, times(us), 0);
         }
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn averages_by_unit_merge() {
         let kind = LegacyKind::TimeSeries { granularity_ms: 500 };
-        let (mut a, mut b) = (Legacy::new(kind), Legacy::new(kind));
+        let (mut a, mut b) = (LegacyMeasurements::new(kind), LegacyMeasurements::new(kind));
         a.record(Metric::READ, Status::Ok, times(10), 499_999_999);
         a.record(Metric::READ, Status::Ok, times(20), 500_000_000);
         b.record(Metric::READ, Status::Ok, times(40), 700_000_000);

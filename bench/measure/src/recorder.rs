@@ -2,7 +2,7 @@
 
 use crate::{
     histogram::{Histogram, HistogramReader, HistogramWriter},
-    legacy::{Legacy, LegacyKind},
+    legacy::{LegacyKind, LegacyMeasurements},
     raw::{RawLog, RawSample, RawWriter},
     times::Times,
 };
@@ -53,7 +53,7 @@ pub struct Recorder {
     warm_up: Box<[OnceLock<PairReader>]>,
     measured: Box<[OnceLock<PairReader>]>,
     messages: Mutex<Messages>,
-    legacy: Option<Mutex<Legacy>>,
+    legacy: Option<Mutex<LegacyMeasurements>>,
     /// Whether response times differ from service times.
     paced: bool,
     lateness: HistogramReader,
@@ -93,7 +93,7 @@ impl Recorder {
             warm_up: slots(),
             measured: slots(),
             messages: Mutex::default(),
-            legacy: options.legacy.map(|kind| Mutex::new(Legacy::new(kind))),
+            legacy: options.legacy.map(|kind| Mutex::new(LegacyMeasurements::new(kind))),
             paced: options.paced,
             lateness: lateness.reader(),
             overslept: AtomicU64::new(0),
@@ -170,7 +170,7 @@ impl Recorder {
     }
 
     /// Returns the measurements of YCSB's older types.
-    pub fn legacy(&self) -> Option<Legacy> {
+    pub fn legacy(&self) -> Option<LegacyMeasurements> {
         Some(self.legacy.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }
 }

@@ -22,4 +22,4 @@ pub use outcome::{Outcome, Status};
 pub use record::{Record, Reply};
 pub use share::Share;
 pub use store::{Client, Execution, Purpose, Schema, Store, StoreError};
-pub use store_info::{OpenStore, StoreInfo, Visitor};
+pub use store_info::{StoreInfo, StoreOpener, Visitor};

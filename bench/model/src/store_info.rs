@@ -2,7 +2,7 @@
 
 use crate::{
     Store,
-    properties::{Faults, Properties, Table},
+    properties::{Faults, Properties, PropertyTable},
 };
 
 /// Description of a store for help texts and planning.
@@ -30,7 +30,7 @@ pub struct StoreInfo {
     /// Whether a driver serves it. A driver gets all properties of a run.
     pub behind_driver: bool,
     /// Its properties.
-    pub properties: Table,
+    pub properties: PropertyTable,
 }
 
 impl StoreInfo {
@@ -49,7 +49,7 @@ pub trait Visitor {
 }
 
 /// Opens a store whose type only the implementation knows.
-pub trait OpenStore {
+pub trait StoreOpener {
     /// Returns the description of the store.
     fn info(&self) -> &'static StoreInfo;
 

@@ -1,6 +1,8 @@
 //! Precedence, typed reading with all faults at once, and unknown names.
 
-use serval_model::properties::{Catalog, Kind, NameKind, Origin, Properties, Property, Reader, Table};
+use serval_model::properties::{
+    Catalog, Kind, NameKind, Origin, Properties, Property, PropertyTable, Reader,
+};
 use std::{path::Path, time::Duration};
 
 const RECORDS: Property = Property::ycsb("recordcount", Kind::COUNT, "records").default("0");
@@ -16,7 +18,7 @@ const RESUME: Property = Property::serval("load.resume", Kind::Flag, "resume").d
 const PERCENTILES: Property =
     Property::ycsb("hdrhistogram.percentiles", Kind::Numbers, "percentiles").default("50");
 const OLD: Property = Property::ignored("htrace.sampler", "there is no JVM");
-const TABLE: Table = Table {
+const TABLE: PropertyTable = PropertyTable {
     heading: "t",
     properties: &[&RECORDS, &PROPORTION, &TIME, &ORDER, &HOST, &DB, &ALL_FIELDS, &RESUME, &PERCENTILES, &OLD],
 };

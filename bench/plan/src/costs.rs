@@ -12,7 +12,7 @@ use serval_result::{
     note::Note,
 };
 use serval_runner::{ClientExecution, RunRecord, late_from};
-use serval_watch::{Group, Machine, Memory, Selection, Snapshot, System};
+use serval_watch::{Machine, MemoryReading, ProcessGroup, Selection, Snapshot, System};
 
 /// Longest command line in a result, in characters.
 const COMMAND_MAX: usize = 200;
@@ -27,8 +27,8 @@ struct UsageReading {
 /// Observed processes, with their resource use at both ends of the measured part.
 pub(crate) struct Costs {
     system: System,
-    own: Group,
-    watched: Vec<(String, Group)>,
+    own: ProcessGroup,
+    watched: Vec<(String, ProcessGroup)>,
     first: Option<UsageReading>,
     last: Option<UsageReading>,
     /// Ids and names of this process's threads at the end.
@@ -66,7 +66,7 @@ impl Costs {
         Ok(Costs { system, own, watched, first: None, last: None, threads: Vec::new() })
     }
 
-    fn read(&self, memory: Memory) -> UsageReading {
+    fn read(&self, memory: MemoryReading) -> UsageReading {
         let look = self.system.look();
         UsageReading {
             machine: self.system.machine(),
@@ -77,12 +77,12 @@ impl Costs {
 
     /// Reads resource use at the begin of the measured part.
     pub(crate) fn begin(&mut self) {
-        self.first = Some(self.read(Memory::Leave));
+        self.first = Some(self.read(MemoryReading::Leave));
     }
 
     /// Reads resource use at the end of the measured part.
     pub(crate) fn end(&mut self) {
-        let last = self.read(Memory::Read);
+        let last = self.read(MemoryReading::Read);
         if let Some(first) = &self.first {
             let own = std::process::id();
             let threads =

@@ -10,7 +10,7 @@ use serval_measure::{
     histogram::Histogram,
     recorder::{Messages, Pair, Totals},
 };
-use serval_model::{Metric, Status, properties::Source};
+use serval_model::{Metric, Status, properties::PropertySource};
 use serval_result::{
     document::{
         BufferedResult, Censored, IntervalSummary, Latency, MessageCount, MetricResult, Overall,
@@ -18,7 +18,7 @@ use serval_result::{
     },
     note::Note,
 };
-use serval_runner::{Lost, clock::nanoseconds};
+use serval_runner::{AbortCause, clock::nanoseconds};
 use std::{collections::BTreeMap, time::SystemTime};
 
 /// Percentiles of every result, in addition to the requested ones.
@@ -74,8 +74,8 @@ fn notes(plan: &Plan, lost: Option<&RunLost>) -> Vec<Note> {
     let mut notes: Vec<Note> = plan.workload.warnings().into_iter().map(text).collect();
     notes.extend(plan.between.warning().map(text));
     notes.extend(lost.map(|lost| match lost.clone() {
-        RunLost::Run(Lost::Store(error)) => Note::StoreLost { message: error.to_string() },
-        RunLost::Run(Lost::Workload(message)) => Note::WorkloadEnded { message },
+        RunLost::Run(AbortCause::Store(error)) => Note::StoreLost { message: error.to_string() },
+        RunLost::Run(AbortCause::Workload(message)) => Note::WorkloadEnded { message },
         RunLost::Clients(message) => Note::ClientsLost { message },
     }));
     notes
@@ -106,7 +106,7 @@ pub(crate) fn document(
     };
     let catalog = crate::properties::catalog();
     let properties = plan.properties.iter().map(|(name, setting)| {
-        let ignored = catalog.find(name).is_some_and(|property| property.source == Source::Ignored);
+        let ignored = catalog.find(name).is_some_and(|property| property.source == PropertySource::Ignored);
         let value = shown(name, &setting.value);
         let origin =
             if ignored { format!("{} (no effect)", setting.origin) } else { setting.origin.to_string() };

@@ -13,7 +13,7 @@ use serval_coordination::{
 };
 use serval_lag::{
     Clock, Consumer, Consuming, Producer, Producing,
-    analysis::{self, Part, PartClock, Setting},
+    analysis::{self, LagSettings, PartClock, ProcessJournal},
     journal::{Item, Journal},
     properties as p,
     queue::{InMemory, Queue, decode, encode},
@@ -75,7 +75,7 @@ pub struct LagMeasurement {
     consuming: Option<Arc<Consuming>>,
     consumers: usize,
     drain: Duration,
-    setting: Setting,
+    setting: LagSettings,
     /// Location of the queue in ZooKeeper; `None` for a queue in memory.
     place: Option<QueueLocation>,
     queue_max: usize,
@@ -202,9 +202,9 @@ fn is_node(path: &str) -> bool {
 }
 
 /// Returns the settings of sampling and reading that properties ask for.
-pub fn setting(properties: &Properties) -> Setting {
+pub fn setting(properties: &Properties) -> LagSettings {
     let mut reader = Reader::new(properties);
-    Setting {
+    LagSettings {
         queue: String::new(),
         sample: reader.number(&p::SAMPLE),
         poll: nanoseconds(reader.duration(&p::POLL)),
@@ -299,7 +299,7 @@ impl LagMeasurement {
             consuming,
             consumers,
             drain,
-            setting: Setting { consumers: consumers as u64, ..setting(reader.properties()) },
+            setting: LagSettings { consumers: consumers as u64, ..setting(reader.properties()) },
             place,
             queue_max: reader.count(&p::QUEUE_MAX) as usize,
             closing: Mutex::default(),
@@ -416,8 +416,8 @@ impl LagMeasurement {
         }
         // A process of a group sends its journal; a single process analyses it here.
         if options.gate.is_none() {
-            let part = Part { journal: self.take_journal(), clock: PartClock::Common, lost: false };
-            let setting = Setting { queue: self.queue.describe(), ..self.setting.clone() };
+            let part = ProcessJournal { journal: self.take_journal(), clock: PartClock::Common, lost: false };
+            let setting = LagSettings { queue: self.queue.describe(), ..self.setting.clone() };
             let (result, keys) = analysis::analyse(&[part], setting);
             ran.lag = Some(LagFound { result, keys });
         }

@@ -1,6 +1,6 @@
 //! Properties of the client and of the measurement, and the catalog of all properties of this build.
 
-use serval_model::properties::{Catalog, Kind, Property, Table};
+use serval_model::properties::{Catalog, Kind, Property, PropertyTable};
 
 /// The class of the workload.
 pub const WORKLOAD: Property = Property::ycsb(
@@ -196,7 +196,7 @@ pub const DISCARD_SCANNED: Property =
     Property::ignored("discardscannedrecord", "YCSB's template has it and nothing reads it");
 
 /// Properties of the client.
-pub const CLIENT: Table = Table {
+pub const CLIENT: PropertyTable = PropertyTable {
     heading: "client",
     properties: &[
         &WORKLOAD,
@@ -350,7 +350,7 @@ pub const SERIES_INTERVAL: Property = Property::serval(
 .unit("s");
 
 /// Properties of the measurement.
-pub const MEASUREMENT: Table = Table {
+pub const MEASUREMENT: PropertyTable = PropertyTable {
     heading: "measurement",
     properties: &[
         &MEASUREMENT_TYPE,

@@ -12,7 +12,7 @@ use serval_result::{
     lag::{LagKey, LagResult},
 };
 use serval_runner::{
-    Control, Lost, Observer, RunOptions, RunRecord, clock, probe, run,
+    AbortCause, Control, Observer, RunOptions, RunRecord, clock, probe, run,
     virtual_time::{self, VirtualTime},
 };
 use serval_stores::Visitor;
@@ -70,7 +70,7 @@ pub struct LagFound {
 pub enum RunLost {
     /// The store is lost, or the workload cannot continue.
     #[error(transparent)]
-    Run(#[from] Lost),
+    Run(#[from] AbortCause),
     /// Processes of the group are lost; the text says which and why.
     #[error("{0}")]
     Clients(String),

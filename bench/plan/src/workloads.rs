@@ -1,6 +1,6 @@
 //! The workloads of this build, by name and by YCSB's class names.
 
-use serval_model::properties::{Faults, Properties, Reader, Table};
+use serval_model::properties::{Faults, Properties, PropertyTable, Reader};
 use serval_scripts::{Script, ScriptWorkload, is_script};
 use serval_workload::{
     Workload,
@@ -30,7 +30,7 @@ pub struct WorkloadInfo {
     /// Description in a few sentences.
     pub details: &'static str,
     /// Properties that the workload reads.
-    pub tables: &'static [Table],
+    pub tables: &'static [PropertyTable],
 }
 
 /// The core workload.

@@ -9,9 +9,9 @@ use crate::{
         Plot,
         timeline::{TimePlots, Timeline},
     },
-    summary::quantile,
     terminal::{Styles, TextTable, line, wrapped},
     text::{escape, printable},
+    times::quantile,
     units::{count, known, rate, time},
 };
 use serval_result::{

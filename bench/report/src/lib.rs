@@ -19,5 +19,6 @@ pub mod summary;
 mod sums;
 pub mod terminal;
 pub mod text;
+mod times;
 pub mod units;
 pub mod ycsb;

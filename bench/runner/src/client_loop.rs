@@ -4,7 +4,7 @@
 use crate::{
     client_state::{ClientState, ClientStatus},
     clock::nanoseconds,
-    record::Lost,
+    record::AbortCause,
     run_barrier::RunBarrier,
     run_control::RunControl,
     timers::Sleeper,
@@ -29,7 +29,7 @@ pub(crate) struct ClientLoop<'a> {
     /// Number of units to do after the warm-up; `None` for no limit.
     pub(crate) units: Option<u64>,
     /// Why the run cannot continue.
-    pub(crate) lost: Option<Lost>,
+    pub(crate) lost: Option<AbortCause>,
 }
 
 /// Intended start of a unit.
@@ -176,7 +176,7 @@ impl ClientLoop<'_> {
                 && self.lost.is_none()
                 && let Some(error) = client.lost()
             {
-                self.lost = Some(Lost::Store(error));
+                self.lost = Some(AbortCause::Store(error));
             }
         }
         count
@@ -194,7 +194,11 @@ impl ClientLoop<'_> {
 
     /// Runs the client until its units, the schedule or the run are over. Returns why the run
     /// cannot continue, if it cannot.
-    pub(crate) async fn run<C: Client, S: Sleeper>(mut self, client: &mut C, sleeper: &S) -> Option<Lost> {
+    pub(crate) async fn run<C: Client, S: Sleeper>(
+        mut self,
+        client: &mut C,
+        sleeper: &S,
+    ) -> Option<AbortCause> {
         let control = self.control;
         let mut operation = Operation::new(self.table);
         let mut reply = Reply::new();
@@ -232,7 +236,7 @@ impl ClientLoop<'_> {
         if self.lost.is_none() && client.buffers() {
             self.flush_at_end(client, sleeper).await;
         }
-        let failure = self.lost.take().or_else(|| self.workload.failure().map(Lost::Workload));
+        let failure = self.lost.take().or_else(|| self.workload.failure().map(AbortCause::Workload));
         if failure.is_some() {
             return failure;
         }
@@ -316,7 +320,7 @@ impl ClientLoop<'_> {
             if !outcome.is_ok()
                 && let Some(error) = client.lost()
             {
-                self.lost = Some(Lost::Store(error));
+                self.lost = Some(AbortCause::Store(error));
             }
             // Before a flush: a verification is timed by itself.
             if more && self.lost.is_none() {

@@ -19,8 +19,8 @@ pub mod virtual_time;
 mod warm_up;
 
 pub use conductor::late_from;
-pub use options::{GATHER_RATE, GATHER_SLACK, Gate, Judge, RunOptions, Sample, Steady};
+pub use options::{GATHER_RATE, GATHER_SLACK, Gate, RunOptions, Sample, Steady, WarmUpJudge};
 pub use probe::probe;
-pub use record::{ClientExecution, EndedBy, Interval, Lost, Observer, Progress, RunError, RunRecord};
+pub use record::{AbortCause, ClientExecution, EndedBy, Interval, Observer, Progress, RunError, RunRecord};
 pub use run::{Control, run};
 pub use warm_up::WarmUp;

@@ -64,14 +64,14 @@ pub struct Sample {
 /// Decides when the measured part of a run begins that warms up until steady state. No process of
 /// a group can decide alone.
 #[derive(Clone)]
-pub struct Judge(Arc<dyn Fn(Sample) -> Option<u64> + Send + Sync>);
+pub struct WarmUpJudge(Arc<dyn Fn(Sample) -> Option<u64> + Send + Sync>);
 
-impl Judge {
+impl WarmUpJudge {
     /// Creates a judge. `judge` is called every 50 ms of the warm-up. It returns the instant at
     /// which the measured part begins, ns of [`now`](crate::clock::now), once that is known. Until
     /// then the longest warm-up applies.
-    pub fn new(judge: impl Fn(Sample) -> Option<u64> + Send + Sync + 'static) -> Judge {
-        Judge(Arc::new(judge))
+    pub fn new(judge: impl Fn(Sample) -> Option<u64> + Send + Sync + 'static) -> WarmUpJudge {
+        WarmUpJudge(Arc::new(judge))
     }
 
     pub(crate) fn judge(&self, sample: Sample) -> Option<u64> {
@@ -79,9 +79,9 @@ impl Judge {
     }
 }
 
-impl fmt::Debug for Judge {
+impl fmt::Debug for WarmUpJudge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Judge")
+        f.write_str("WarmUpJudge")
     }
 }
 
@@ -122,7 +122,7 @@ pub struct RunOptions {
     /// Holds the run until it may begin. Not used in virtual time.
     pub gate: Option<Gate>,
     /// Decides when the run is in steady state; `None` for the process itself.
-    pub judge: Option<Judge>,
+    pub judge: Option<WarmUpJudge>,
     /// Whether to call [`Store::finish`](serval_model::Store::finish) at the end. `false` if another
     /// run uses the same open store concurrently.
     pub finishes: bool,

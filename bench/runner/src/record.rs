@@ -2,7 +2,7 @@
 
 use serval_measure::{
     histogram::Histogram,
-    legacy::Legacy,
+    legacy::LegacyMeasurements,
     recorder::{Messages, Pair, Totals},
 };
 use serval_model::{Metric, Status, StoreError};
@@ -113,7 +113,7 @@ pub struct RunRecord {
     /// Messages of the store about failures.
     pub messages: Messages,
     /// YCSB's older measurement types, if asked for: one per thread or event loop.
-    pub legacy: Vec<Legacy>,
+    pub legacy: Vec<LegacyMeasurements>,
     /// Ages of operations still in flight when the wait for them ended, ns.
     pub in_flight: Histogram,
     /// Ages of operations that were due and not started at the end, ns.
@@ -127,7 +127,7 @@ pub struct RunRecord {
     /// Event loops or threads of the clients.
     pub execution: ClientExecution,
     /// Why the run could not continue, if it could not.
-    pub lost: Option<Lost>,
+    pub lost: Option<AbortCause>,
     /// Operations that the schedule asked for in the measured part.
     pub due: Option<f64>,
     /// Time for which operations that were due were held, to be sent together.
@@ -158,7 +158,7 @@ impl fmt::Display for ClientExecution {
 
 /// Why a run could not continue.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Lost {
+pub enum AbortCause {
     /// The store is lost.
     #[error(transparent)]
     Store(#[from] StoreError),

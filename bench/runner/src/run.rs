@@ -5,7 +5,7 @@ use crate::{
     clock::{ConductorClock, SystemClock, nanoseconds},
     conductor::RunConductor,
     options::{GATHER_RATE, GATHER_SLACK, RunOptions},
-    record::{ClientExecution, Lost, Observer, RunError, RunRecord},
+    record::{AbortCause, ClientExecution, Observer, RunError, RunRecord},
     run_barrier::RunBarrier,
 };
 use serval_measure::recorder::Recorder;
@@ -115,7 +115,7 @@ impl<S: Store> Prepared<S> {
         execution: ClientExecution,
     ) -> Result<RunRecord, RunError> {
         record.lost = record.lost.map(|lost| match lost {
-            Lost::Store(error) => Lost::Store(store.explain(error)),
+            AbortCause::Store(error) => AbortCause::Store(store.explain(error)),
             lost => lost,
         });
         record.slack = self.slack;

@@ -1,7 +1,7 @@
 //! Synchronization of a run's clients and its conductor: clients report that they are connected,
 //! done and finished; the conductor starts and stops them.
 
-use crate::{client_state::ClientStatus, record::Lost, run_control::RunControl};
+use crate::{client_state::ClientStatus, record::AbortCause, run_control::RunControl};
 use serval_model::StoreError;
 use std::{
     sync::{
@@ -37,7 +37,7 @@ pub(crate) struct ClientCounts {
     pub(crate) panicked: Option<usize>,
     pub(crate) interrupted: bool,
     /// Why the run cannot continue.
-    pub(crate) lost: Option<Lost>,
+    pub(crate) lost: Option<AbortCause>,
 }
 
 /// Whether clients may begin.
@@ -136,7 +136,7 @@ impl RunBarrier {
     }
 
     /// Notes that a client is done because the run cannot continue.
-    pub(crate) fn lost(&self, error: Lost) {
+    pub(crate) fn lost(&self, error: AbortCause) {
         self.change(|counts| {
             counts.done += 1;
             counts.lost.get_or_insert(error);

@@ -9,7 +9,7 @@ use crate::{
 use mlua::{Table as LuaTable, Value as LuaValue};
 use serval_model::{
     Metric, OperationKind, OperationKinds,
-    properties::{Catalog, Faults, Kind, Origin, Properties, Property, Reader, Table},
+    properties::{Catalog, Faults, Kind, Origin, Properties, Property, PropertyTable, Reader},
 };
 use serval_workload::Rng;
 use std::{path::Path, sync::Arc};
@@ -38,7 +38,7 @@ pub const BUDGET: Property = Property::serval(
 .unit("instructions");
 
 /// Properties of all scripts, besides those of the core workload.
-pub const PROPERTIES: Table = Table { heading: "script workload", properties: &[&BUDGET] };
+pub const PROPERTIES: PropertyTable = PropertyTable { heading: "script workload", properties: &[&BUDGET] };
 
 /// A script and its declarations.
 #[derive(Debug, Clone)]
@@ -46,13 +46,13 @@ pub struct Script {
     pub(crate) source: ScriptSource,
     /// One-line description.
     pub summary: String,
-    /// Verbs that it uses.
+    /// Verbs that the script uses.
     pub(crate) operations: Vec<OperationKind>,
-    /// Names of its own transactions.
+    /// Names of the script's own transactions.
     pub transactions: Vec<String>,
-    /// Its own properties.
-    pub table: Table,
-    /// Its defaults for other properties.
+    /// The script's own properties.
+    pub table: PropertyTable,
+    /// The script's defaults for other properties.
     pub defaults: Vec<(String, String)>,
     /// Fields of its records, if they are not the core's.
     pub(crate) fields: Option<Vec<String>>,
@@ -182,7 +182,7 @@ impl Declarations {
             summary,
             operations,
             transactions,
-            table: Table { heading, properties: keep(properties).as_slice() },
+            table: PropertyTable { heading, properties: keep(properties).as_slice() },
             defaults: self.defaults(faults),
             fields: self.texts("fields", faults),
             checks: !matches!(self.get("check"), LuaValue::Boolean(false)),

@@ -2,7 +2,7 @@
 
 use serval_model::{StoreError, properties::Faults};
 use serval_plan::{PlanError, folder::FolderError, session::RunLost};
-use serval_runner::{Lost, RunError};
+use serval_runner::{AbortCause, RunError};
 use std::{fmt, process::ExitCode};
 
 /// The exit statuses of what does not end well.
@@ -101,9 +101,9 @@ impl From<StoreError> for Failure {
 impl From<RunLost> for Failure {
     fn from(lost: RunLost) -> Self {
         match lost {
-            RunLost::Run(Lost::Store(error)) => error.into(),
+            RunLost::Run(AbortCause::Store(error)) => error.into(),
             // What was configured asks for what cannot be done.
-            RunLost::Run(Lost::Workload(problem)) => Failure::usage(problem),
+            RunLost::Run(AbortCause::Workload(problem)) => Failure::usage(problem),
             RunLost::Clients(problem) => Failure::store(problem),
         }
     }

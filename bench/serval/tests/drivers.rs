@@ -91,7 +91,8 @@ fn the_death_of_a_driver_ends_the_run_with_report_and_message() {
     let document = serval_report::json::read_file(&place.path().join("r/result.json")).unwrap();
     assert_eq!(document.overall.ended_by, EndedBy::Failed);
     // The result of a benchmark is kept as well.
-    let ran = with_driver(place.path(), &format!("bench {file} --store driver --out b"), &driver).expect(3);
+    let words = format!("bench {file} --store driver --time 1h --out b");
+    let ran = with_driver(place.path(), &words, &driver).expect(3);
     assert!(ran.stderr.contains("It has closed the connection"), "{}", ran.stderr);
     assert_eq!(entries(place.path()), ["b", "r"]);
 }

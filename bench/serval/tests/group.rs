@@ -130,9 +130,9 @@ fn a_frozen_client_is_detected_and_the_others_continue_if_requested() {
     let document = document(place.path());
     let lost: Vec<&str> =
         group(&document).clients.iter().filter_map(|client| client.lost.as_deref()).collect();
-    assert!(lost.len() == 1 && lost[0].contains("says nothing any more"), "{lost:?}");
+    assert!(lost.len() == 1 && lost[0].contains("sends nothing any more"), "{lost:?}");
     assert!(
-        document.warnings.iter().any(|warning| warning.contains("says nothing any more")),
+        document.warnings.iter().any(|warning| warning.contains("sends nothing any more")),
         "{:?}",
         document.warnings
     );

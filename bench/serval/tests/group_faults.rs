@@ -60,7 +60,7 @@ fn a_client_whose_store_does_not_answer_is_late_and_named() {
         group(&document).clients.iter().map(|client| (client.process, client.lost.clone())).collect();
     let named: Vec<_> = lost.iter().filter(|(_, lost)| lost.is_some()).collect();
     assert!(
-        matches!(named[..], [(process, Some(why))] if *process == pid && why.contains("did not come to the barrier")),
+        matches!(named[..], [(process, Some(why))] if *process == pid && why.contains("did not reach the barrier")),
         "{lost:?} {heard:#?}"
     );
     assert!(document.overall.operations > 0);

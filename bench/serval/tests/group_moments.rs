@@ -78,7 +78,7 @@ fn a_client_frozen_before_the_confirmation_of_the_start_does_not_begin() {
     let (status, heard) = leader.end();
     let document = document(place.path());
     let why = why_lost(&document, processes.1);
-    assert!(why.contains("was not there at the start"), "{why} {heard:#?}");
+    assert!(why.contains("missed the start"), "{why} {heard:#?}");
     assert_eq!((why_lost(&document, processes.0), document.overall.operations), (String::new(), 50));
     assert_ne!(status, 0, "records are missing");
     second.wait_for("left the group");
@@ -102,7 +102,7 @@ fn a_client_frozen_in_the_last_barrier_is_not_waited_for() {
     let (_, heard) = leader.end();
     let document = document(place.path());
     let why = why_lost(&document, second.child.id());
-    assert!(why.contains("says nothing any more"), "{why} {heard:#?}");
+    assert!(why.contains("sends nothing any more"), "{why} {heard:#?}");
     assert_eq!(document.overall.operations, 50);
     fs::write(place.path().join("end"), "").unwrap();
     second.signal(Signal::CONT);

@@ -439,7 +439,7 @@ fn the_part_of_a_phase_before_the_loss_of_a_client_is_kept_and_marked() {
     let cut_off = document(&out);
     let [load, slow] = &cut_off.phases[..] else { panic!("{cut_off:#?}") };
     assert!(load.incomplete.is_none() && !cut_off.complete);
-    assert!(slow.incomplete.as_ref().unwrap().contains("says nothing any more"), "{slow:#?}");
+    assert!(slow.incomplete.as_ref().unwrap().contains("sends nothing any more"), "{slow:#?}");
     assert!(slow.operations.unwrap() > 0 && result(&out, slow).overall.ended_by == EndedBy::Failed);
     let report = serval(place.path(), "report r").expect(0).stdout;
     let words = report.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_example_of_the_document() {
+    fn the_example_in_the_document_is_correct() {
         let logs = |values: [f64; 5]| of(&values.map(f64::ln));
         let (a, b) = (logs([10.0, 10.2, 9.9, 10.1, 10.3]), logs([10.9, 11.1, 10.8, 11.2, 10.7]));
         let difference = Difference::of(&a, &b).unwrap();

@@ -4,7 +4,7 @@
 use crate::StoreInfo;
 use serval_model::{
     Client, Execution, FieldSelection, OperationKind, Outcome, Record, Reply, Store, StoreError,
-    properties::{Faults, Kind, Properties, Property, Reader, Table},
+    properties::{Faults, Kind, Properties, Property, PropertyTable, Reader},
 };
 use serval_wrappers::delay::{Delay, SplitMix};
 use std::{
@@ -59,7 +59,7 @@ pub const INFO: StoreInfo = StoreInfo {
     batches: false,
     updates_insert: false,
     behind_driver: false,
-    properties: Table { heading: "basic", properties: &[&VERBOSE, &DELAY, &RANDOMIZE, &COUNT] },
+    properties: PropertyTable { heading: "basic", properties: &[&VERBOSE, &DELAY, &RANDOMIZE, &COUNT] },
 };
 
 /// Verbs that are counted, in the order of YCSB's output.

@@ -28,7 +28,7 @@ use fjall::{
 use serval_model::{
     Client, Execution, FieldSelection, Outcome, Purpose, Record, Reply, Schema, Status, Store, StoreError,
     java::string_hash,
-    properties::{Faults, Kind, Properties, Property, Reader, Table, units},
+    properties::{Faults, Kind, Properties, Property, PropertyTable, Reader, units},
 };
 use std::{
     fmt, io,
@@ -121,7 +121,7 @@ pub const INFO: StoreInfo = StoreInfo {
     batches: true,
     updates_insert: false,
     behind_driver: false,
-    properties: Table {
+    properties: PropertyTable {
         heading: "fjall",
         properties: &[&PATH, &DURABILITY, &CACHE_SIZE, &MEMTABLE_SIZE, &COMPRESSION, &WORKERS],
     },

@@ -18,7 +18,7 @@ use crate::{
     java::{ARGUMENTS, CLASS_PATH, Jars, JvmOptions, PROGRAM},
 };
 use serval_driver::{CONNECTIONS, Driver, GRACE, TIMEOUT};
-use serval_model::properties::{Faults, Kind, Origin, Properties, Property, Reader, Table};
+use serval_model::properties::{Faults, Kind, Origin, Properties, Property, PropertyTable, Reader};
 use serval_wrappers::settings;
 
 const QUORUM: Property = Property::serval(
@@ -183,7 +183,7 @@ pub const INFO: StoreInfo = StoreInfo {
     batches: true,
     updates_insert: true,
     behind_driver: true,
-    properties: Table {
+    properties: PropertyTable {
         heading: "hbase",
         properties: &[
             &QUORUM,

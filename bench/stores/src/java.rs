@@ -3,7 +3,7 @@
 
 use crate::StoreInfo;
 use serval_driver::{CONNECTIONS, Driver, GRACE, TIMEOUT};
-use serval_model::properties::{Faults, Kind, Properties, Property, Reader, Table};
+use serval_model::properties::{Faults, Kind, Properties, Property, PropertyTable, Reader};
 use std::{
     env,
     ffi::OsString,
@@ -56,7 +56,7 @@ pub const INFO: StoreInfo = StoreInfo {
     batches: true,
     updates_insert: false,
     behind_driver: true,
-    properties: Table {
+    properties: PropertyTable {
         heading: "java",
         properties: &[&CLASS, &CLASS_PATH, &ARGUMENTS, &PROGRAM, &FOLDER, &CONNECTIONS, &TIMEOUT, &GRACE],
     },

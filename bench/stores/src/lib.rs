@@ -49,7 +49,7 @@ pub use serval_model::{StoreInfo, Visitor};
 
 use serval_driver as driver;
 use serval_model::{
-    OpenStore,
+    StoreOpener,
     properties::{Faults, Origin, Properties},
 };
 
@@ -57,7 +57,7 @@ use serval_model::{
 #[derive(Debug, Clone, Copy)]
 pub struct Opener(pub &'static StoreInfo);
 
-impl OpenStore for Opener {
+impl StoreOpener for Opener {
     fn info(&self) -> &'static StoreInfo {
         self.0
     }
@@ -259,7 +259,7 @@ mod tests {
     use super::*;
     use serval_model::{
         Store,
-        properties::{Property, Source},
+        properties::{Property, PropertySource},
     };
     use std::collections::HashSet;
 
@@ -334,7 +334,7 @@ mod tests {
                 let named = property.name.starts_with(&format!("{}.", info.name))
                     || (info.passes_on()
                         && ["driver.", "java."].iter().any(|start| property.name.starts_with(start)));
-                assert!(named || property.source != Source::Serval, "{}", property.name);
+                assert!(named || property.source != PropertySource::Serval, "{}", property.name);
                 assert!(!property.meaning.is_empty());
                 if let Some(text) = property.default {
                     properties.set(property.name, text, Origin::Program("test"));

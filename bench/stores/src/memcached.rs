@@ -25,7 +25,7 @@ use serval_model::{
     Client, Execution, FieldSelection, OperationKind, OperationKinds, Outcome, Purpose, Record, Reply,
     Schema, Status, Store, StoreError,
     java::string_hash,
-    properties::{Faults, Kind, Properties, Property, Reader, Table},
+    properties::{Faults, Kind, Properties, Property, PropertyTable, Reader},
 };
 use std::{
     fmt::Write as _,
@@ -122,7 +122,7 @@ pub const INFO: StoreInfo = StoreInfo {
     batches: false,
     updates_insert: false,
     behind_driver: false,
-    properties: Table {
+    properties: PropertyTable {
         heading: "memcached",
         properties: &[
             &HOSTS,

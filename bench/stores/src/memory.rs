@@ -13,7 +13,7 @@ use crate::StoreInfo;
 use crossbeam_skiplist::SkipMap;
 use serval_model::{
     Client, Execution, FieldSelection, Outcome, Purpose, Record, Reply, Schema, Store, StoreError,
-    properties::{Faults, Kind, Properties, Property, Reader, Table as PropertyTable, units},
+    properties::{Faults, Kind, Properties, Property, PropertyTable, Reader, units},
 };
 use serval_wrappers::delay::{Delay, SplitMix};
 use std::{

@@ -4,7 +4,7 @@
 use crate::StoreInfo;
 use serval_model::{
     Client, Execution, FieldSelection, Outcome, Record, Reply, Store, StoreError,
-    properties::{Faults, Properties, Table},
+    properties::{Faults, Properties, PropertyTable},
 };
 
 /// Description of this store.
@@ -19,7 +19,7 @@ pub const INFO: StoreInfo = StoreInfo {
     batches: true,
     updates_insert: false,
     behind_driver: false,
-    properties: Table { heading: "noop", properties: &[] },
+    properties: PropertyTable { heading: "noop", properties: &[] },
 };
 
 /// The store.

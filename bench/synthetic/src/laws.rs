@@ -17,7 +17,7 @@ pub trait Law: Send + 'static {
 
 /// Distribution of service times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
+pub enum ServiceDistribution {
     /// All equal to the mean.
     Constant,
     /// P(S > s) = e^(-s/mean).
@@ -28,30 +28,30 @@ pub enum Shape {
 #[derive(Debug, Clone)]
 pub struct Service {
     mean_ns: f64,
-    shape: Shape,
+    shape: ServiceDistribution,
     rng: Rng,
 }
 
 impl Service {
     /// Returns a distribution of this mean, above zero, and shape.
-    pub fn new(mean_ns: f64, shape: Shape, seed: u64) -> Self {
+    pub fn new(mean_ns: f64, shape: ServiceDistribution, seed: u64) -> Self {
         Service { mean_ns, shape, rng: Rng::new(seed) }
     }
 
     /// Draws the next, with the mean multiplied by `factor`.
     pub(crate) fn draw(&mut self, factor: f64) -> u64 {
         let unit = match self.shape {
-            Shape::Constant => 1.0,
+            ServiceDistribution::Constant => 1.0,
             // 1 - u is in (0, 1], so that the logarithm is finite.
-            Shape::Exponential => -libm::log(1.0 - self.rng.next_f64()),
+            ServiceDistribution::Exponential => -libm::log(1.0 - self.rng.next_f64()),
         };
         (self.mean_ns * factor * unit).round() as u64
     }
 
     fn words(&self) -> String {
         let shape = match self.shape {
-            Shape::Constant => "constant",
-            Shape::Exponential => "exponential",
+            ServiceDistribution::Constant => "constant",
+            ServiceDistribution::Exponential => "exponential",
         };
         format!("{shape} service, mean {} ns", self.mean_ns)
     }
@@ -65,22 +65,22 @@ impl Service {
 /// at most c μ, and is that with c clients or more and no time between
 /// operations.
 #[derive(Debug)]
-pub struct Queue {
+pub struct MultiServerQueue {
     service: Service,
     servers: usize,
     /// When each server becomes free.
     free_at: BinaryHeap<Reverse<u64>>,
 }
 
-impl Queue {
+impl MultiServerQueue {
     /// Returns a queue with at least one server.
     pub fn new(servers: usize, service: Service) -> Self {
         let servers = servers.max(1);
-        Queue { service, servers, free_at: (0..servers).map(|_| Reverse(0)).collect() }
+        MultiServerQueue { service, servers, free_at: (0..servers).map(|_| Reverse(0)).collect() }
     }
 }
 
-impl Law for Queue {
+impl Law for MultiServerQueue {
     fn serve(&mut self, now: u64) -> u64 {
         let free_at = self.free_at.pop().map_or(0, |Reverse(instant)| instant);
         let end = free_at.max(now) + self.service.draw(1.0);
@@ -242,14 +242,14 @@ mod tests {
     use super::*;
 
     fn constant(ns: f64) -> Service {
-        Service::new(ns, Shape::Constant, 1)
+        Service::new(ns, ServiceDistribution::Constant, 1)
     }
 
     #[test]
     fn a_queue_serves_in_order_with_all_its_servers() {
-        let mut one = Queue::new(1, constant(10.0));
+        let mut one = MultiServerQueue::new(1, constant(10.0));
         assert_eq!([0, 1, 2, 50].map(|now| one.serve(now)), [10, 20, 30, 60]);
-        let mut two = Queue::new(2, constant(10.0));
+        let mut two = MultiServerQueue::new(2, constant(10.0));
         assert_eq!([0, 1, 2, 50].map(|now| two.serve(now)), [10, 11, 20, 60]);
     }
 
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn exponential_times_have_their_mean_and_spread() {
-        let mut service = Service::new(1e6, Shape::Exponential, 3);
+        let mut service = Service::new(1e6, ServiceDistribution::Exponential, 3);
         let times: Vec<f64> = (0..100_000).map(|_| service.draw(1.0) as f64 / 1e6).collect();
         let mean = times.iter().sum::<f64>() / times.len() as f64;
         let variance = times.iter().map(|t| (t - mean).powi(2)).sum::<f64>() / times.len() as f64;

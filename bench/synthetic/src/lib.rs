@@ -10,7 +10,7 @@ mod laws;
 
 pub use delayed::{DelayedStore, DelayedStoreClient, Staleness};
 
-pub use laws::{Drift, Law, Noisy, Queue, Service, Shape, Stall, StepChange};
+pub use laws::{Drift, Law, MultiServerQueue, Noisy, Service, ServiceDistribution, Stall, StepChange};
 
 use serval_model::{Client, Execution, FieldSelection, Outcome, Record, Reply, Store, StoreError};
 use serval_runner::virtual_time::VirtualTime;

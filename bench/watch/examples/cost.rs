@@ -5,7 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "an example")]
 
-use serval_watch::{Memory, Selection, Snapshot, System};
+use serval_watch::{MemoryReading, Selection, Snapshot, System};
 use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
@@ -37,7 +37,7 @@ fn main() {
     println!("finding {:?} by command line: {:?}", found.pids(), begin.elapsed());
     let group = system.find(&Selection::Process(child.id())).unwrap();
     let own = system.own();
-    for memory in [Memory::Leave, Memory::Read] {
+    for memory in [MemoryReading::Leave, MemoryReading::Read] {
         let begin = Instant::now();
         for _ in 0..LOOKS {
             let look = system.look();

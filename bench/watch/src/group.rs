@@ -31,13 +31,13 @@ impl Selection {
 /// is named by its first process. This process is excluded unless it was found itself. The usage of
 /// a process that ended in between is known if its parent waited for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Group {
+pub struct ProcessGroup {
     /// Process ids with their start times.
     pub(crate) processes: Vec<(u32, u64)>,
     command: Vec<String>,
 }
 
-impl Group {
+impl ProcessGroup {
     /// Ids of the processes found, in rising order.
     pub fn pids(&self) -> Vec<u32> {
         self.processes.iter().map(|(pid, _)| *pid).collect()
@@ -75,17 +75,17 @@ impl System {
         text.trim_end_matches('\0').split('\0').map(str::to_owned).collect()
     }
 
-    fn group(&self, pids: impl IntoIterator<Item = u32>) -> Option<Group> {
+    fn group(&self, pids: impl IntoIterator<Item = u32>) -> Option<ProcessGroup> {
         let processes = pids.into_iter().filter_map(|pid| Some((pid, self.stat(pid)?.began)));
         let mut processes: Vec<_> = processes.collect();
         processes.sort_unstable();
         let command = self.arguments(processes.first()?.0);
-        Some(Group { processes, command })
+        Some(ProcessGroup { processes, command })
     }
 
     /// The group of this process and its descendants.
-    pub fn own(&self) -> Group {
-        let none = Group { processes: vec![(self.own, 0)], command: Vec::new() };
+    pub fn own(&self) -> ProcessGroup {
+        let none = ProcessGroup { processes: vec![(self.own, 0)], command: Vec::new() };
         self.group([self.own]).unwrap_or(none)
     }
 
@@ -101,7 +101,7 @@ impl System {
 
     /// Finds processes. A part of a command line matches every process that has it, except this
     /// process, its ancestors and other watching clients.
-    pub fn find(&self, selection: &Selection) -> Result<Group, NotFound> {
+    pub fn find(&self, selection: &Selection) -> Result<ProcessGroup, NotFound> {
         match selection {
             Selection::Process(pid) => self.group([*pid]).ok_or(NotFound::Process(*pid)),
             Selection::Command(part) => {

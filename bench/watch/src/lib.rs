@@ -1,14 +1,14 @@
 //! Resource usage of processes on Linux: CPU time, run-queue wait, memory and network.
 //!
-//! A [`Group`] of processes is found once. A [`Snapshot`] of it is taken at each
+//! A [`ProcessGroup`] is found once. A [`Snapshot`] of it is taken at each
 //! end of a span of time; [`Snapshot::since`] is what the group used in between:
 //!
 //! ```
-//! use serval_watch::{Memory, Snapshot, System};
+//! use serval_watch::{MemoryReading, Snapshot, System};
 //! let system = System::this();
 //! let own = system.own();
-//! let earlier = Snapshot::take(&system.look(), &own, Memory::Leave);
-//! let later = Snapshot::take(&system.look(), &own, Memory::Read);
+//! let earlier = Snapshot::take(&system.look(), &own, MemoryReading::Leave);
+//! let later = Snapshot::take(&system.look(), &own, MemoryReading::Read);
 //! assert!(later.since(&earlier).cpu_s >= 0.0);
 //! ```
 //!
@@ -22,9 +22,9 @@ mod parse;
 mod snapshot;
 mod tcp;
 
-pub use group::{Group, NotFound, Selection};
+pub use group::{NotFound, ProcessGroup, Selection};
 pub use machine::Machine;
-pub use snapshot::{Memory, Snapshot, SystemReading, ThreadShare};
+pub use snapshot::{MemoryReading, Snapshot, SystemReading, ThreadShare};
 pub use tcp::{SocketBytes, Sockets};
 
 use std::{

@@ -1,7 +1,7 @@
 //! Usage of a group of processes: so far, and between two snapshots.
 
 use crate::{
-    Group, System,
+    ProcessGroup, System,
     parse::{self, SchedulerTimes, Stat},
     tcp::Sockets,
 };
@@ -15,7 +15,7 @@ use std::{
 
 /// Whether memory is read: finding the shared part of several processes is work for the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Memory {
+pub enum MemoryReading {
     /// Not read.
     Leave,
     /// Resident memory of a single process; the proportional set size of several, where the kernel
@@ -48,7 +48,7 @@ impl SystemReading<'_> {
     }
 
     /// The group's live processes and their descendants.
-    fn members(&self, group: &Group) -> BTreeMap<u32, Stat> {
+    fn members(&self, group: &ProcessGroup) -> BTreeMap<u32, Stat> {
         let all = self.all();
         let began = |pid: &u32| all.get(pid).map(|stat| stat.began);
         let mut next: Vec<u32> = Vec::new();
@@ -150,7 +150,7 @@ fn memory(system: &System, members: &BTreeMap<u32, Stat>) -> Option<u64> {
 
 impl Snapshot {
     /// Reads the usage of a group.
-    pub fn take(look: &SystemReading<'_>, group: &Group, with: Memory) -> Snapshot {
+    pub fn take(look: &SystemReading<'_>, group: &ProcessGroup, with: MemoryReading) -> Snapshot {
         let (at, system) = (Instant::now(), look.system);
         let members = look.members(group);
         let mut threads = HashMap::new();
@@ -163,7 +163,7 @@ impl Snapshot {
             }
         }
         let carried = carried(look, &members);
-        let memory = if with == Memory::Read { memory(system, &members) } else { None };
+        let memory = if with == MemoryReading::Read { memory(system, &members) } else { None };
         Snapshot { at, ticks_per_s: system.ticks_per_s, members, threads, carried, memory }
     }
 

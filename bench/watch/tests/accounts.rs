@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use proptest::prelude::*;
-use serval_watch::{Memory, NotFound, Selection, Snapshot, SocketBytes, Sockets, System};
+use serval_watch::{MemoryReading, NotFound, Selection, Snapshot, SocketBytes, Sockets, System};
 use std::{fs, os::unix::fs::symlink, path::Path};
 use tempfile::TempDir;
 
@@ -117,7 +117,7 @@ fn usage_is_the_difference_and_children_belong_to_it() {
     let child = Process { parent: 7, began: 30, own: 20, memory: (300, 100), ..Process::default() };
     let (root, system) = machine(&[(7, before.clone()), (70, child)]);
     let group = system.find(&command("postgres")).unwrap();
-    let earlier = Snapshot::take(&system.look(), &group, Memory::Leave);
+    let earlier = Snapshot::take(&system.look(), &group, MemoryReading::Leave);
     // Thread 8 has ended and 9 has begun. The child has ended after 30 more ticks,
     // and another has begun. The connection 101 is closed, 102 is new.
     let after = Process {
@@ -132,7 +132,7 @@ fn usage_is_the_difference_and_children_belong_to_it() {
     let child =
         Process { parent: 7, began: 60, own: 4, memory: (300, 10), sockets: vec![102], ..Process::default() };
     write(root.path(), 71, &child);
-    let later = Snapshot::take(&system.look(), &group, Memory::Read);
+    let later = Snapshot::take(&system.look(), &group, MemoryReading::Read);
     let usage = later.since(&earlier);
     assert_eq!(usage.cpu_s, 1.34);
     assert_eq!(usage.run_queue_s, Some(0.75));
@@ -142,34 +142,34 @@ fn usage_is_the_difference_and_children_belong_to_it() {
     assert_eq!((usage.sent_bytes, usage.received_bytes), (Some(1020), Some(306)));
     let alone = system.find(&command("71")).unwrap();
     assert_eq!(
-        Snapshot::take(&system.look(), &alone, Memory::Read).since(&earlier).memory_bytes,
+        Snapshot::take(&system.look(), &alone, MemoryReading::Read).since(&earlier).memory_bytes,
         Some(300 * 1024)
     );
     // A child that its parent did not wait for reduces no count.
     write(root.path(), 7, &Process { ended_children: 0, ..after });
-    assert_eq!(Snapshot::take(&system.look(), &group, Memory::Leave).since(&earlier).cpu_s, 1.04);
+    assert_eq!(Snapshot::take(&system.look(), &group, MemoryReading::Leave).since(&earlier).cpu_s, 1.04);
 }
 
 #[test]
 fn a_parent_process_may_be_watched() {
     let (root, system) = machine(&[(40, server(&["starter"]))]);
     let group = system.find(&command("40")).unwrap();
-    let earlier = Snapshot::take(&system.look(), &group, Memory::Leave);
+    let earlier = Snapshot::take(&system.look(), &group, MemoryReading::Leave);
     write(root.path(), OWN, &Process { began: 5, parent: 40, own: 77, ..Process::default() });
-    assert_eq!(Snapshot::take(&system.look(), &group, Memory::Leave).since(&earlier).cpu_s, 0.0);
+    assert_eq!(Snapshot::take(&system.look(), &group, MemoryReading::Leave).since(&earlier).cpu_s, 0.0);
     let own = system.own();
-    let before = Snapshot::take(&system.look(), &own, Memory::Leave);
+    let before = Snapshot::take(&system.look(), &own, MemoryReading::Leave);
     write(root.path(), OWN, &Process { began: 5, parent: 40, own: 80, ..Process::default() });
-    assert_eq!(Snapshot::take(&system.look(), &own, Memory::Leave).since(&before).cpu_s, 0.03);
+    assert_eq!(Snapshot::take(&system.look(), &own, MemoryReading::Leave).since(&before).cpu_s, 0.03);
 }
 
 #[test]
 fn a_process_that_reuses_an_id_is_not_the_watched_one() {
     let (root, system) = machine(&[(7, Process { own: 500, ..server(&["etcd"]) })]);
     let group = system.find(&command("etcd")).unwrap();
-    let earlier = Snapshot::take(&system.look(), &group, Memory::Leave);
+    let earlier = Snapshot::take(&system.look(), &group, MemoryReading::Leave);
     write(root.path(), 7, &Process { began: 99, own: 800, ..server(&["etcd"]) });
-    let later = Snapshot::take(&system.look(), &group, Memory::Read);
+    let later = Snapshot::take(&system.look(), &group, MemoryReading::Read);
     assert!(later.is_empty() && !earlier.is_empty());
     let usage = later.since(&earlier);
     assert_eq!((usage.cpu_s, usage.run_queue_s, usage.memory_bytes), (0.0, None, None));
@@ -181,7 +181,7 @@ fn unknown_byte_counts_have_a_reason() {
     let (root, system) = machine(&[(7, process)]);
     let take = |system: &System| {
         let group = system.find(&command("7")).unwrap();
-        let snapshot = Snapshot::take(&system.look(), &group, Memory::Leave);
+        let snapshot = Snapshot::take(&system.look(), &group, MemoryReading::Leave);
         assert_eq!(snapshot.since(&snapshot).sent_bytes, snapshot.no_bytes().is_none().then_some(0));
         snapshot.no_bytes().map(str::to_owned)
     };
@@ -202,13 +202,16 @@ fn machines_without_proc_files_do_not_panic() {
     let system = System::at(root.path(), refused, OWN);
     assert_eq!(system.machine(), None);
     let own = system.own();
-    let snapshot = Snapshot::take(&system.look(), &own, Memory::Read);
+    let snapshot = Snapshot::take(&system.look(), &own, MemoryReading::Read);
     assert!(snapshot.is_empty());
     assert_eq!(snapshot.since(&snapshot).cpu_s, 0.0);
     // A process that is its own ancestor.
     write(root.path(), OWN, &Process { parent: OWN, ..server(&["x"]) });
     assert!(system.find(&command("x")).is_err());
-    assert_eq!(Snapshot::take(&system.look(), &system.own(), Memory::Leave).threads_since(&snapshot), []);
+    assert_eq!(
+        Snapshot::take(&system.look(), &system.own(), MemoryReading::Leave).threads_since(&snapshot),
+        []
+    );
 }
 
 proptest! {
@@ -220,9 +223,9 @@ proptest! {
     ) {
         let (root, system) = machine(&[(7, Process { own: number >> 1, threads: vec![(7, number, number)], ..server(&["x"]) })]);
         let group = system.find(&command("7")).unwrap();
-        let earlier = Snapshot::take(&system.look(), &group, Memory::Read);
+        let earlier = Snapshot::take(&system.look(), &group, MemoryReading::Read);
         write(root.path(), 7, &Process { own: other >> 1, threads: vec![(7, other, other)], ..server(&["x"]) });
-        let later = Snapshot::take(&system.look(), &group, Memory::Read);
+        let later = Snapshot::take(&system.look(), &group, MemoryReading::Read);
         let usage = later.since(&earlier);
         prop_assert!(usage.cpu_s >= 0.0 && usage.run_queue_s.unwrap() >= 0.0);
         prop_assert_eq!(usage.cpu_s, (other >> 1).saturating_sub(number >> 1) as f64 / 100.0);
@@ -233,7 +236,7 @@ proptest! {
         for (name, text) in names.iter().zip(&texts) {
             fs::write(root.path().join(name), text).unwrap();
             let _ = (system.machine(), system.find(&command("x")), system.own());
-            let _ = Snapshot::take(&system.look(), &group, Memory::Read).since(&earlier);
+            let _ = Snapshot::take(&system.look(), &group, MemoryReading::Read).since(&earlier);
         }
     }
 }

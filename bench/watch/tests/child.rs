@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use rustix::time::{ClockId, clock_gettime};
-use serval_watch::{Memory, Selection, Snapshot, System};
+use serval_watch::{MemoryReading, Selection, Snapshot, System};
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
@@ -61,12 +61,12 @@ fn exchange(listener: TcpListener) {
     let system = System::this();
     let group = system.find(&Selection::Process(child.id())).unwrap();
     assert_eq!(group.pids(), [child.id()]);
-    let earlier = Snapshot::take(&system.look(), &group, Memory::Leave);
+    let earlier = Snapshot::take(&system.look(), &group, MemoryReading::Leave);
     input.write_all(b"go\n").unwrap();
     stream.read_exact(&mut vec![0; SENT]).unwrap();
     stream.write_all(&vec![2; RECEIVED]).unwrap();
     let line = lines.next().unwrap().unwrap();
-    let later = Snapshot::take(&system.look(), &group, Memory::Read);
+    let later = Snapshot::take(&system.look(), &group, MemoryReading::Read);
     input.write_all(b"end\n").unwrap();
     assert!(child.wait().unwrap().success());
 

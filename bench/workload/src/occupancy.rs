@@ -6,9 +6,9 @@ use crate::{
     core::{CoreWorkload, field_lengths, override_counts, properties::FIELD_COUNT},
     files::InputFiles,
 };
-use serval_model::properties::{Kind, Properties, Property, Reader, Table, units::counted};
+use serval_model::properties::{Kind, Properties, Property, PropertyTable, Reader, units::counted};
 
-/// How often the store is overwritten.
+/// Number of times that the store is overwritten.
 pub const STORAGE_AGES: Property = Property::ycsb(
     "storageages",
     Kind::COUNT,
@@ -25,8 +25,10 @@ pub const OCCUPANCY: Property =
     Property::ycsb("occupancy", Kind::FRACTION, "Share of the disk that records fill.").default("0.9");
 
 /// Properties of constant occupancy, besides the core workload's.
-pub const PROPERTIES: Table =
-    Table { heading: "constant occupancy workload", properties: &[&STORAGE_AGES, &DISK_SIZE, &OCCUPANCY] };
+pub const PROPERTIES: PropertyTable = PropertyTable {
+    heading: "constant occupancy workload",
+    properties: &[&STORAGE_AGES, &DISK_SIZE, &OCCUPANCY],
+};
 
 /// Overrides recordcount, insertcount and operationcount by values from the disk's
 /// size and occupancy. Reports faults to the caller's reader; returns the overridden

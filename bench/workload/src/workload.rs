@@ -11,21 +11,21 @@ use std::time::Duration;
 /// A client's position among the clients of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// Its number, from 0.
+    /// Number of the client, from 0.
     pub index: usize,
     /// Number of clients.
     pub count: usize,
-    /// Number of units that it will execute; `None` if the run is bounded by time
+    /// Number of units that the client will execute; `None` if the run is bounded by time
     /// or unbounded.
     pub units: Option<u64>,
     /// Seed of the run, for random numbers that must not depend on the client.
     pub seed: u64,
 }
 
-/// What happened since the last step.
+/// Event since the last step.
 #[derive(Debug)]
 pub enum Last<'a> {
-    /// Nothing: a new unit starts.
+    /// No event: a new unit starts.
     Begin,
     /// The issued operation has ended. The reply is the last read's or
     /// scan's; a workload may keep it by swapping in another.

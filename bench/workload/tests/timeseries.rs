@@ -7,7 +7,7 @@
 use proptest::prelude::*;
 use serval_model::{
     Operation, OperationKind, Outcome, Reply, Status,
-    properties::{Faults, Properties, Reader, Source},
+    properties::{Faults, Properties, PropertySource, Reader},
 };
 use serval_workload::{
     End, Last, Place, Rng, Step, Workload,
@@ -613,8 +613,12 @@ fn ycsbs_files_work_unchanged() {
                  delayedSeries=0.0\ndelayedIntervals=0\ntimestampunits=SECONDS\ntimestampinterval=60\n\
                  querytimespan=3600\nreadproportion=0.10\nupdateproportion=0.00\ninsertproportion=0.90\n";
     assert_eq!(open(ycsbs, &RUN).unwrap().series(), 1024);
-    let ignored: Vec<&str> =
-        PROPERTIES.properties.iter().filter(|p| p.source == Source::Ignored).map(|p| p.name).collect();
+    let ignored: Vec<&str> = PROPERTIES
+        .properties
+        .iter()
+        .filter(|p| p.source == PropertySource::Ignored)
+        .map(|p| p.name)
+        .collect();
     assert_eq!(ignored, ["delayedSeries", "delayedIntervals"]);
     // Serval's files contain known names only.
     for name in ["tsworkloada", "tsworkload_template"] {
@@ -638,7 +642,8 @@ fn the_template_gives_the_defaults() {
     let text = std::fs::read_to_string(&path).unwrap();
     let mut properties = Properties::new();
     properties.load(text.as_bytes(), &path).unwrap();
-    for property in PROPERTIES.properties.iter().filter(|property| property.source != Source::Ignored) {
+    for property in PROPERTIES.properties.iter().filter(|property| property.source != PropertySource::Ignored)
+    {
         match (property.default, properties.get(property.name)) {
             (Some(default), Some(setting)) => assert_eq!(setting.value, default, "{}", property.name),
             (None, None) => {

@@ -4,7 +4,7 @@ use crate::delay::{Delay, SplitMix};
 use serval_model::{
     StoreInfo,
     properties::{
-        Kind, Origin, Properties, Property, Reader, Table,
+        Kind, Origin, Properties, Property, PropertyTable, Reader,
         units::{format_duration, format_size, parse_duration},
     },
 };
@@ -58,7 +58,7 @@ pub const LOG: Property = Property::serval(
 );
 
 /// Properties of the layers before any store.
-pub const PROPERTIES: Table = Table {
+pub const PROPERTIES: PropertyTable = PropertyTable {
     heading: "write buffer and visibility",
     properties: &[&SIZE, &LATENCY, &DELAY, &OWN, &SEED, &LOG],
 };

@@ -1,19 +1,19 @@
-//! Baselines: the machine's own noise, and the rate of Redis with a minimal client.
+//! Baselines: the noise of the machine, and the rate of Redis with a minimal client.
 
 use std::cell::Cell;
 use std::process::Command;
 
 use super::BenchContext;
-use super::measure::{self, Measured, TextTable, alternate};
+use super::measure::{self, Measured, ResultTable, alternate};
 use crate::Result;
 use crate::servers::{ServerOptions, redis::RedisServer};
 
-/// Enough additions to take a sizeable part of a second.
+/// A loop of additions that takes about half a second.
 const NOISE_SCRIPT: &str = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
 
-/// The same program on both sides of a comparison.
+/// Compares a program with itself.
 pub(super) fn noise(bench: &BenchContext) -> Result<()> {
-    let mut table = TextTable::new(["of two equal sides", "seconds a run", "ratio"]);
+    let mut table = ResultTable::new(["of two equal sides", "seconds a run", "ratio"]);
     let script = |seconds: fn(&Measured) -> f64| {
         let mut command = Command::new("sh");
         command.args(["-c", NOISE_SCRIPT]);
@@ -27,8 +27,7 @@ pub(super) fn noise(bench: &BenchContext) -> Result<()> {
         table.row([name.to_owned(), pairs.a().to_string(), pairs.ratio().to_string()]);
     }
     print!("{table}");
-    // The shell loop knows neither sockets nor threads; serval's start is the
-    // least that any of its runs costs.
+    // The shell loop uses no sockets or threads. `serval --version` is the shortest run of serval.
     let serval = bench.serval()?;
     let memory_kib = Cell::new(0);
     let start = || {
@@ -49,8 +48,7 @@ const FIELD_BYTES: usize = 100;
 const CEILING_KEY: &str = "user1";
 const CEILING_REQUESTS: u32 = 100_000;
 
-/// Reads of one record by redis-benchmark, which has next to nothing to do
-/// between two of them.
+/// Reads of one record by redis-benchmark, a client that does almost no work between two reads.
 pub(super) fn redis_ceiling(bench: &BenchContext) -> Result<()> {
     let server = RedisServer::start(bench.children, &ServerOptions::default())?;
     let value = "x".repeat(FIELD_BYTES);
@@ -72,7 +70,7 @@ pub(super) fn redis_ceiling(bench: &BenchContext) -> Result<()> {
         requests_a_second(&measured.stdout)
     };
     let pairs = alternate(bench.pairs, || rate("50"), || rate("1"))?;
-    let mut table = TextTable::new(["connections", "reads a second"]);
+    let mut table = ResultTable::new(["connections", "reads a second"]);
     table.row(["1".to_owned(), format!("{:.0}", pairs.b())]);
     table.row(["50".to_owned(), format!("{:.0}", pairs.a())]);
     print!("{table}");
@@ -80,8 +78,8 @@ pub(super) fn redis_ceiling(bench: &BenchContext) -> Result<()> {
     Ok(())
 }
 
-/// The rate in redis-benchmark's CSV: a line of heads, a line of values, the
-/// command's name first and its rate second.
+/// Returns the rate in redis-benchmark's CSV: a header line, then a line of values that starts with
+/// the command's name and its rate.
 fn requests_a_second(csv: &str) -> Result<f64> {
     csv.lines()
         .filter_map(|line| line.rsplit_once(&format!("{CEILING_KEY}\",\"")))
@@ -94,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rate_is_read_from_redis_benchmarks_csv() {
+    fn redis_benchmarks_rate_is_parsed() {
         let csv = "\"test\",\"rps\",\"avg_latency_ms\"\n\"HGETALL user1\",\"12345.68\",\"0.05\"\n";
         assert_eq!(requests_a_second(csv), Ok(12345.68));
         assert!(requests_a_second("").is_err());

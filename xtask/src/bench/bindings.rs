@@ -1,43 +1,41 @@
 //! Client cost of the built-in bindings, against a bare loop over the same driver crate: reads by
 //! key, the same statements, records and concurrency.
 //!
-//! The bare loops are the examples `bare_STORE` of serval-stores. Each says
-//! what processor time an operation took; Serval says it in its result.
+//! The bare loops are the examples `bare_STORE` of serval-stores. Each prints its CPU time per
+//! operation; Serval's result contains it.
 
 use std::path::Path;
 use std::process::Command;
 
 use super::BenchContext;
 use super::figures::{json_number, workload_c};
-use super::measure::{self, TextTable, alternate};
+use super::measure::{self, ResultTable, alternate};
 use crate::Result;
 use crate::servers::{self, ServerOptions};
 use crate::setup::{self, Missing};
 
-/// Records that a store holds.
+/// Records of a store.
 const RECORDS: &str = "10000";
-/// Reads of a run against a server: some seconds.
+/// Reads of a run against a server, which take a few seconds.
 const OPERATIONS: &str = "200000";
-/// Reads of a run of a store within the process: some seconds too.
+/// Reads of a run of an embedded store, which take a few seconds.
 const OPERATIONS_EMBEDDED: &str = "4000000";
 /// Concurrent clients.
 const CLIENTS: &str = "32";
-/// Clients that load: few, for SQLite has one writer at a time.
+/// Clients of the load: few, since SQLite has one writer at a time.
 const LOADERS: &str = "4";
 
-/// The stores with a server that have a bare loop.
+/// Stores with a server and a bare loop.
 const BINDINGS: &[&str] =
     &["redis", "cassandra", "etcd", "memcached", "mongodb", "mysql", "postgres", "rest", "zookeeper"];
 
-/// The stores within the process that have a bare loop, each with the
-/// property that names its file or folder.
+/// Embedded stores with a bare loop, each with the property of its file or folder.
 const EMBEDDED: &[(&str, &str)] = &[("sqlite", "sqlite.path"), ("fjall", "fjall.path")];
 
-/// Features that the examples need: of all stores that are not always there.
+/// Features of the examples: the stores that are not in the default build.
 const FEATURES: &str = "cassandra,etcd,fjall,memcached,mongodb,mysql,postgres,rest,zookeeper";
 
-/// The ratio of every binding; a server that cannot be had is named and left
-/// out.
+/// Compares all bindings; reports and skips a store without its server.
 pub(super) fn bindings(bench: &BenchContext) -> Result<()> {
     let build = |more: &[&str]| {
         let mut command = crate::cargo();
@@ -47,7 +45,7 @@ pub(super) fn bindings(bench: &BenchContext) -> Result<()> {
     build(&["--package", "serval", "--features", "full"])?;
     build(&["--package", "serval-stores", "--examples", "--features", FEATURES])?;
     let serval = BenchContext::built("serval")?;
-    let mut table = TextTable::new([
+    let mut table = ResultTable::new([
         "reads, 32 clients",
         "serval: CPU us/operation",
         "bare loop",
@@ -66,9 +64,9 @@ pub(super) fn bindings(bench: &BenchContext) -> Result<()> {
         Ok(())
     };
     for name in BINDINGS {
-        let kind = servers::kind(name).ok_or_else(|| format!("there is no server '{name}'"))?;
+        let kind = servers::kind(name).ok_or_else(|| format!("unknown server '{name}'"))?;
         if let Err(reason) = setup::provide(bench.children, kind.purpose, Missing::Report) {
-            println!("{name} is left out: {reason}");
+            println!("{name} skipped: {reason}");
             continue;
         }
         let server = (kind.serve)(bench.children, &ServerOptions::default())?;
@@ -92,9 +90,9 @@ pub(super) fn bindings(bench: &BenchContext) -> Result<()> {
 /// A store and its address.
 struct StoreUnderTest {
     store: &'static str,
-    /// Serval's properties for it.
+    /// Serval's properties of the store.
     properties: Vec<String>,
-    /// The bare loop's argument for it.
+    /// The bare loop's argument.
     address: String,
     operations: &'static str,
 }
@@ -131,7 +129,7 @@ impl StoreUnderTest {
     }
 }
 
-/// Microseconds of processor time an operation, as a bare loop prints them.
+/// Returns the CPU time per operation in a bare loop's output, us.
 fn bare_cost(text: &str) -> Result<f64> {
     let words = text.split_once("operations/s, ").and_then(|(_, rest)| rest.split(' ').next());
     words.and_then(|words| words.parse().ok()).ok_or_else(|| format!("no cost in: {text}"))
@@ -142,13 +140,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cost_of_a_bare_loop_is_read() {
+    fn the_cost_in_a_bare_loops_output_is_parsed() {
         assert_eq!(bare_cost("81234 operations/s, 9.87 us of processor time an operation\n"), Ok(9.87));
         assert!(bare_cost("nothing").is_err());
     }
 
     #[test]
-    fn every_binding_has_its_server() {
+    fn every_binding_has_a_server() {
         assert!(BINDINGS.iter().all(|name| servers::kind(name).is_some()));
     }
 }

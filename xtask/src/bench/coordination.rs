@@ -1,9 +1,9 @@
-//! Several client processes as one (`docs/coordination.md`): against one process, against
-//! the same processes without coordination, and how exactly they begin together.
+//! A group of client processes (`docs/coordination.md`), compared with one process and with the
+//! same processes without coordination; and the start skew of groups.
 //!
-//! All sides of a round are made in an order that is drawn anew for each, from a seed that is
-//! printed: a machine that drifts drifts for all. A difference is the mean over rounds of
-//! ln(b / a), with its 95 % interval by Student's t; small ones read as shares.
+//! The order of the sides in a round is drawn from a printed seed, so that the machine's drift
+//! affects all sides. A difference is the mean over rounds of ln(b / a), with its 95 % interval by
+//! Student's t; small differences read as shares.
 
 use std::cell::Cell;
 use std::fs;
@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::BenchContext;
-use super::measure::TextTable;
+use super::measure::ResultTable;
 use crate::Result;
 use crate::children::Running;
 use crate::servers::zookeeper::ZookeeperServer;
@@ -23,24 +23,24 @@ use crate::setup::{self, Missing, ProgramPurpose};
 /// Client processes of a group.
 const AGENTS: usize = 4;
 
-/// Clients in all, each with a connection.
+/// Clients in total, each with a connection.
 const CLIENTS: usize = 32;
 
-/// Rounds at least: intervals of fewer say little.
+/// Fewest rounds: with fewer, the interval is too wide.
 const PAIRS_MIN: u32 = 10;
 
-/// Pairs as fast as it goes: on two processors that clients, Redis and neighbours share a
-/// single one strays by several per cent.
+/// Pairs at saturation. On two processors shared with Redis and other load, a single pair varies by
+/// several per cent.
 const SATURATED_PAIRS: u32 = 40;
 
-/// Starts whose skew is seen.
+/// Starts whose skew is measured.
 const STARTS: usize = 100;
 
 /// Offered load, operations/s: less than half of Redis' throughput with its clients on two
 /// processors.
 const OFFERED: u32 = 12_000;
 
-/// Percentiles of reads that are compared.
+/// Percentiles of reads to compare.
 const PERCENTILES: [f64; 3] = [50.0, 95.0, 99.0];
 
 const SEED: u64 = 4;
@@ -48,20 +48,20 @@ const SEED: u64 = 4;
 /// Ways of running the clients.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum ExecutionMode {
-    /// By one process.
+    /// One process.
     One,
-    /// By agents that a coordinator leads.
+    /// Agents that a coordinator leads.
     Group,
-    /// By processes that are started one after the other, each with its part.
+    /// Processes started one after the other, each with its share.
     ByHand,
 }
 
-/// What a result document says.
+/// Results of a run.
 struct Numbers {
     throughput: f64,
-    /// Of response times of reads, ns, in the order of [`PERCENTILES`].
+    /// Percentiles of response times of reads, ns, in the order of [`PERCENTILES`].
     percentiles: Vec<f64>,
-    /// Start skew and the error that it is known to, ms.
+    /// Start skew and its error, ms.
     skew: Option<(f64, f64)>,
 }
 
@@ -71,7 +71,7 @@ struct CoordinationBenchmark<'a> {
     redis: RedisServer,
     zookeeper: ZookeeperServer,
     place: tempfile::TempDir,
-    /// Folders given out.
+    /// Number of folders created.
     folders: Cell<usize>,
 }
 
@@ -97,23 +97,23 @@ impl CoordinationBenchmark<'_> {
         words
     }
 
-    /// Runs a command to its end, and repeats what it complained of if it fails.
+    /// Runs a command to its end. The error of a failed command contains its standard error.
     fn check(&self, command: &mut Command) -> Result<()> {
-        let complaints = self.place.path().join("complaints");
-        let file =
-            fs::File::create(&complaints).map_err(|error| format!("{}: {error}", complaints.display()))?;
+        let errors = self.place.path().join("errors");
+        let file = fs::File::create(&errors).map_err(|error| format!("{}: {error}", errors.display()))?;
         self.bench.children.check(command.stderr(file)).map_err(|error| {
-            format!("{error}\n{}", fs::read_to_string(&complaints).unwrap_or_default().trim_end())
+            format!("{error}\n{}", fs::read_to_string(&errors).unwrap_or_default().trim_end())
         })
     }
 
-    fn run(&self, way: ExecutionMode, work: &[String]) -> Result<Numbers> {
+    fn run(&self, mode: ExecutionMode, work: &[String]) -> Result<Numbers> {
         let folder = self.folder();
         let into = |folder: &Path| ["--result".to_owned(), folder.display().to_string()];
         let check = |command: &mut Command| self.check(command);
-        match way {
+        match mode {
             ExecutionMode::One => {
-                // As many event loops as the group has, so that only the group differs.
+                // As many event loops as the group has processes, so that only the coordination
+                // differs.
                 let loops = ["-p".to_owned(), format!("eventloops={AGENTS}")];
                 check(&mut self.command("run", CLIENTS, &[work, &loops, &into(&folder)].concat()))?;
             }
@@ -139,12 +139,12 @@ impl CoordinationBenchmark<'_> {
         read(&folder)
     }
 
-    /// A start of a group that does next to nothing.
+    /// Returns the start skew of a group with little load.
     fn start(&self) -> Result<(f64, f64)> {
         let folder = self.folder();
         let mut command = Command::new(&self.serval);
         command.args(["run", "noop", "-P", concat!(env!("CARGO_MANIFEST_DIR"), "/../workloads/workloadc")]);
-        // Paced, so that processes do not keep each other from the processors at once.
+        // Paced, so that the processes do not compete for the processors at the start.
         command
             .args(["-p", "operationcount=1000", "-p", "target=4000", "-p", "threadcount=8"])
             .args(self.led(&folder));
@@ -185,10 +185,10 @@ fn read(folder: &Path) -> Result<Numbers> {
     })
 }
 
-/// The 97.5th percentile of Student's t.
+/// Returns the 97.5th percentile of Student's t.
 fn t_975(degrees: usize) -> f64 {
-    // From 30 on by the first terms of its expansion about the normal's (Abramowitz and
-    // Stegun, 26.7.5), exact to 0.0002.
+    // From 30 degrees on, the first terms of the expansion about the normal distribution
+    // (Abramowitz and Stegun, 26.7.5), exact to 0.0002.
     const SMALL: [f64; 29] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
         2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048,
@@ -201,8 +201,8 @@ fn t_975(degrees: usize) -> f64 {
     degrees.checked_sub(1).and_then(|index| SMALL.get(index).copied()).unwrap_or(expanded)
 }
 
-/// Differences of pairs: their mean, half the width of its 95 % interval, and how far a
-/// single one strays from the mean in 95 of 100.
+/// Differences of pairs: the mean, half the width of its 95 % interval, and the distance from the
+/// mean that 95 of 100 pairs keep.
 struct PairedDifference {
     mean: f64,
     half: f64,
@@ -210,7 +210,7 @@ struct PairedDifference {
 }
 
 impl PairedDifference {
-    /// Of two values at least.
+    /// Computes the differences of at least two values.
     fn of(values: &[f64]) -> PairedDifference {
         let n = values.len() as f64;
         let mean = values.iter().sum::<f64>() / n;
@@ -224,7 +224,7 @@ impl PairedDifference {
     }
 }
 
-/// Puts the sides of a round into an order of its own (Fisher and Yates; xorshift).
+/// Shuffles the sides of a round (Fisher and Yates; xorshift).
 fn shuffle<T, const N: usize>(sides: [T; N], state: &mut u64) -> [T; N] {
     let mut sides = sides;
     for last in (1..N).rev() {
@@ -236,24 +236,24 @@ fn shuffle<T, const N: usize>(sides: [T; N], state: &mut u64) -> [T; N] {
     sides
 }
 
-/// Makes the sides of a round, and brings them back in the order in which they are named.
+/// Runs the sides of a round in a random order. Returns them in the order given.
 fn round<const N: usize>(
-    course: &CoordinationBenchmark,
-    ways: [ExecutionMode; N],
+    benchmark: &CoordinationBenchmark,
+    modes: [ExecutionMode; N],
     work: &[String],
     order: &mut u64,
 ) -> Result<Vec<Numbers>> {
-    let mut made: Vec<(usize, Numbers)> = Vec::new();
-    for (place, way) in shuffle(std::array::from_fn::<_, N, _>(|place| (place, ways[place])), order) {
-        made.push((place, course.run(way, work)?));
+    let mut results: Vec<(usize, Numbers)> = Vec::new();
+    for (place, mode) in shuffle(std::array::from_fn::<_, N, _>(|place| (place, modes[place])), order) {
+        results.push((place, benchmark.run(mode, work)?));
     }
-    made.sort_by_key(|(place, _)| *place);
-    Ok(made.into_iter().map(|(_, numbers)| numbers).collect())
+    results.sort_by_key(|(place, _)| *place);
+    Ok(results.into_iter().map(|(_, numbers)| numbers).collect())
 }
 
-/// Start skew of plain threads, one per agent, that sleep until the same instant, ms: the machine's
-/// own part.
-fn wakes_apart() -> f64 {
+/// Returns the spread of wake-up times of plain threads, one an agent, that sleep until the same
+/// instant, ms. This is the machine's share of the start skew.
+fn wake_up_spread() -> f64 {
     let at = Instant::now() + Duration::from_millis(50);
     let sleep = || {
         thread::sleep(at.saturating_duration_since(Instant::now()));
@@ -269,8 +269,8 @@ fn wakes_apart() -> f64 {
     }
 }
 
-/// Redis with records, a ZooKeeper, and agents that wait for work.
-fn course<'a>(bench: &'a BenchContext) -> Result<(CoordinationBenchmark<'a>, Vec<Running>)> {
+/// Starts Redis with records, a ZooKeeper, and agents that wait for work.
+fn set_up<'a>(bench: &'a BenchContext) -> Result<(CoordinationBenchmark<'a>, Vec<Running>)> {
     let serval = bench.serval()?;
     setup::provide(bench.children, ProgramPurpose::Redis, Missing::Install)?;
     setup::provide(bench.children, ProgramPurpose::Zookeeper, Missing::Install)?;
@@ -283,12 +283,12 @@ fn course<'a>(bench: &'a BenchContext) -> Result<(CoordinationBenchmark<'a>, Vec
         agent.args(["agent", "--join", &zookeeper.address()]).stdout(Stdio::null()).stderr(Stdio::null());
         agents.push(bench.children.start(&mut agent)?);
     }
-    let course = CoordinationBenchmark { bench, serval, redis, zookeeper, place, folders: 0.into() };
-    course.check(&mut course.command("load", CLIENTS, &[]))?;
-    Ok((course, agents))
+    let benchmark = CoordinationBenchmark { bench, serval, redis, zookeeper, place, folders: 0.into() };
+    benchmark.check(&mut benchmark.command("load", CLIENTS, &[]))?;
+    Ok((benchmark, agents))
 }
 
-/// Quick ones are few and short: they show that it works.
+/// Returns the number of rounds and the seconds of a run; few and short for a quick check.
 fn length(bench: &BenchContext, rounds: u32) -> (u32, u32) {
     if bench.quick { (bench.pairs.clamp(2, 5), 1) } else { (bench.pairs.max(rounds), 5) }
 }
@@ -299,8 +299,8 @@ fn timed(seconds: u32, more: &[String]) -> Vec<String> {
     words.iter().chain(more).flat_map(|word| ["-p".to_owned(), word.clone()]).collect()
 }
 
-/// The rows that tell how exactly groups began together.
-fn skew_rows(table: &mut TextTable<3>, what: &str, skews: &[(f64, f64)]) -> Result<()> {
+/// Adds the row of start skew.
+fn skew_rows(table: &mut ResultTable<3>, what: &str, skews: &[(f64, f64)]) -> Result<()> {
     let mut sorted: Vec<f64> = skews.iter().map(|(skew, _)| *skew).collect();
     sorted.sort_by(f64::total_cmp);
     let error = skews.iter().map(|(_, error)| *error).fold(0.0, f64::max);
@@ -313,30 +313,32 @@ fn skew_rows(table: &mut TextTable<3>, what: &str, skews: &[(f64, f64)]) -> Resu
     Ok(())
 }
 
-/// Of sorted values in ms: median, 90th percentile, largest, and how many are above 2 ms.
+/// Formats sorted values in ms: median, 90th percentile, largest, and the number above 2 ms.
 fn quantiles(sorted: &[f64]) -> Option<String> {
     let at = |share: usize| sorted.get((sorted.len() - 1) * share / 100).copied();
     let above = sorted.iter().filter(|value| **value >= 2.0).count();
     Some(format!("{:.3}, p90 {:.3}, max {:.3}; {above} above 2", at(50)?, at(90)?, sorted.last()?))
 }
 
-/// One and four agents at one offered load; start skew.
+/// Compares one process and four agents at one offered load, and measures start skew.
 pub(super) fn coordination(bench: &BenchContext) -> Result<()> {
-    let (course, agents) = course(bench)?;
+    let (benchmark, agents) = set_up(bench)?;
     let (rounds, seconds) = length(bench, PAIRS_MIN);
     let mut order = SEED;
     let (mut noise, mut beside): (Vec<Vec<f64>>, Vec<Vec<f64>>) = Default::default();
     let (mut rates, mut loaded, mut short, mut alone) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    // Even spacing: what is offered is the same to the operation.
+    // Uniform arrivals, so that both sides are offered the same number of operations.
     let paced = timed(seconds, &[format!("target={OFFERED}"), "target.arrivals=uniform".to_owned()]);
     for _ in 0..rounds {
-        let made = round(
-            &course,
+        let results = round(
+            &benchmark,
             [ExecutionMode::One, ExecutionMode::One, ExecutionMode::Group],
             &paced,
             &mut order,
         )?;
-        let [one, again, four] = &made[..] else { return Err("a round of three has three".to_owned()) };
+        let [one, again, four] = &results[..] else {
+            return Err("a round of three sides has another number of results".to_owned());
+        };
         let ratio = |a: &Numbers, b: &Numbers| -> Vec<f64> {
             b.percentiles.iter().zip(&a.percentiles).map(|(b, a)| (b / a).ln()).collect()
         };
@@ -346,12 +348,12 @@ pub(super) fn coordination(bench: &BenchContext) -> Result<()> {
         loaded.extend(four.skew);
     }
     for _ in 0..if bench.quick { 5 } else { STARTS } {
-        short.push(course.start()?);
-        alone.push(wakes_apart());
+        short.push(benchmark.start()?);
+        alone.push(wake_up_spread());
     }
     drop(agents);
 
-    let mut table = TextTable::new(["32 clients on Redis", "value", "wanted"]);
+    let mut table = ResultTable::new(["32 clients on Redis", "value", "wanted"]);
     let rate = PairedDifference::of(&rates);
     let of = format!("rate at {OFFERED}/s, four agents beside one process");
     table.row([of, rate.percent(), "within 0.5 %".to_owned()]);
@@ -378,21 +380,23 @@ pub(super) fn coordination(bench: &BenchContext) -> Result<()> {
     Ok(())
 }
 
-/// The same work, as fast as it goes, with coordination and without.
+/// Compares the same work at saturation with and without coordination.
 pub(super) fn saturated(bench: &BenchContext) -> Result<()> {
-    let (course, agents) = course(bench)?;
+    let (benchmark, agents) = set_up(bench)?;
     let (rounds, seconds) = length(bench, SATURATED_PAIRS);
     let mut order = SEED;
     let (mut differences, mut skews) = (Vec::new(), Vec::new());
     let free = timed(seconds, &[]);
     for _ in 0..rounds {
-        let made = round(&course, [ExecutionMode::ByHand, ExecutionMode::Group], &free, &mut order)?;
-        let [by_hand, group] = &made[..] else { return Err("a round of two has two".to_owned()) };
+        let results = round(&benchmark, [ExecutionMode::ByHand, ExecutionMode::Group], &free, &mut order)?;
+        let [by_hand, group] = &results[..] else {
+            return Err("a round of two sides has another number of results".to_owned());
+        };
         differences.push((group.throughput / by_hand.throughput).ln());
         skews.extend(group.skew);
     }
     drop(agents);
-    let mut table = TextTable::new(["32 clients on Redis", "value", "wanted"]);
+    let mut table = ResultTable::new(["32 clients on Redis", "value", "wanted"]);
     table.row([
         "throughput, with coordination beside without".to_owned(),
         PairedDifference::of(&differences).percent(),
@@ -411,15 +415,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interval_is_students() {
-        // Worked by hand: mean 2, deviation 1, t of two degrees 4.303.
+    fn the_interval_uses_students_t() {
+        // Computed by hand: mean 2, deviation 1, t of two degrees 4.303.
         let of = PairedDifference::of(&[1.0, 2.0, 3.0]);
         assert_eq!((of.mean, (of.half * 1000.0).round(), of.stray), (2.0, 2484.0, 4.303));
         assert!((t_975(30) - 2.0423).abs() < 0.0002 && (t_975(120) - 1.9799).abs() < 0.0002);
     }
 
     #[test]
-    fn every_order_comes() {
+    fn shuffling_reaches_every_order() {
         let mut state = SEED;
         let orders: std::collections::BTreeSet<[u8; 3]> =
             (0..100).map(|_| shuffle([1, 2, 3], &mut state)).collect();

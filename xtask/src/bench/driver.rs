@@ -1,5 +1,5 @@
-//! The figures of the driver protocol: the hop against a bare round trip over
-//! a Unix socket, the rate of one driver, and a Java store of known speed.
+//! Costs of the driver protocol: the hop compared with a bare round trip over a Unix socket, the
+//! rate of one driver, and a Java store of known speed.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -11,24 +11,24 @@ use std::time::Instant;
 
 use super::BenchContext;
 use super::figures::{json_number, line_value, workload_c};
-use super::measure::{self, MedianRange, TextTable, alternate};
+use super::measure::{self, MedianRange, ResultTable, alternate};
 use crate::Result;
 use crate::setup::{self, Missing, ProgramPurpose};
 
-/// Operations of one client whose hops are measured.
+/// Operations of one client of the hop's measurement.
 const HOP_OPERATIONS: &str = "200000";
-/// Bare round trips.
+/// Number of bare round trips.
 const BARE_TRIPS: usize = 200_000;
-/// Bytes of a request for a read and of its answer without records, headers
-/// included: what the driver of the no-op store is asked and answers.
+/// Bytes of a read request and of its answer without records, headers included, as the driver of
+/// the no-op store exchanges them.
 const REQUEST_BYTES: usize = 62;
 const ANSWER_BYTES: usize = 26;
-/// Operations of 32 clients through one driver: some seconds.
+/// Operations of 32 clients through one driver, which take a few seconds.
 const RATE_OPERATIONS: &str = "4000000";
-/// Operations on the Java store: some seconds.
+/// Operations on the Java store, which take a few seconds.
 const JAVA_OPERATIONS: &str = "200000";
 
-/// A binding of YCSB's whose every operation sleeps a millisecond.
+/// A YCSB binding in which every operation sleeps for a millisecond.
 const SLEEPER: &str = r#"
 import java.util.*;
 import site.ycsb.*;
@@ -66,8 +66,7 @@ public class Sleeper extends DB {
 }
 "#;
 
-/// A bare round trip's other end, and its asking end, as processes of their
-/// own: `cargo xtask round-trips [--answer]`.
+/// Both ends of a bare round trip, each a process of its own: `cargo xtask round-trips [--answer]`.
 pub(crate) fn round_trips(answer: bool) -> Result<()> {
     if answer {
         return echo();
@@ -87,7 +86,7 @@ fn echo() -> Result<()> {
     Ok(())
 }
 
-/// The median of bare round trips over a Unix socket, in microseconds.
+/// Returns the median of bare round trips over a Unix socket, us.
 fn ask() -> Result<f64> {
     let failed = |error: std::io::Error| format!("bare round trips: {error}");
     let (mut ours, theirs) = UnixStream::pair().map_err(failed)?;
@@ -110,7 +109,7 @@ fn ask() -> Result<f64> {
     Ok(trips[BARE_TRIPS / 2])
 }
 
-/// A command, on one processor if so wanted; its children stay with it.
+/// Returns a command, on one processor if `pinned`; its children stay on it.
 fn command(program: &Path, pinned: bool) -> Command {
     if !pinned {
         return Command::new(program);
@@ -120,7 +119,7 @@ fn command(program: &Path, pinned: bool) -> Command {
     command
 }
 
-/// A run through a driver of the no-op store.
+/// Returns a run through a driver of the no-op store.
 fn driven(serval: &Path, pinned: bool, clients: &str, operations: &str) -> Command {
     let mut command = command(serval, pinned);
     command.args(["run", "driver", "-threads", clients]).args(workload_c());
@@ -129,18 +128,18 @@ fn driven(serval: &Path, pinned: bool, clients: &str, operations: &str) -> Comma
     command
 }
 
-/// The median of the hop in microseconds.
+/// Returns the median of the hop, us.
 fn hop(result: &str) -> Result<f64> {
     let metric = result.split_once("\"DRIVER-HOP\"").ok_or("no DRIVER-HOP in the result")?.1;
     let median = metric.split_once("\"percentile\": 50.0").ok_or("no median of the hop")?.1;
     Ok(json_number(median, "", "ns")? / 1e3)
 }
 
-/// All figures of the driver protocol.
+/// Measures the driver protocol.
 pub(super) fn driver(bench: &BenchContext) -> Result<()> {
     let serval = bench.serval()?;
     let own = std::env::current_exe().map_err(|error| format!("where are we? {error}"))?;
-    let mut table = TextTable::new(["driver protocol", "value", "wanted"]);
+    let mut table = ResultTable::new(["driver protocol", "value", "wanted"]);
     for pinned in [false, true] {
         let bare = || {
             let mut command = command(&own, pinned);
@@ -178,7 +177,7 @@ fn wanted(pinned: bool) -> &'static str {
     if pinned { "under 15" } else { "" }
 }
 
-/// 32 clients of a Java store that sleeps a millisecond.
+/// Returns the throughput of 32 clients of a Java store that sleeps for a millisecond.
 fn java(bench: &BenchContext, serval: &Path) -> Result<MedianRange> {
     setup::provide(bench.children, ProgramPurpose::Java, Missing::Report)?;
     let driver = crate::ycsb::java_driver(bench.children)?;

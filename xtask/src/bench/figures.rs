@@ -1,32 +1,31 @@
-//! Performance targets of the client, each against a peer measured in the same run if there is one.
-//! `docs/benchmarks.md` keeps the results, with date and machine.
+//! Performance targets of the client, compared with another program in the same run if there is
+//! one. `docs/benchmarks.md` has the results, with date and machine.
 
 use std::cell::{Cell, RefCell};
 use std::process::Command;
 
 use super::BenchContext;
-use super::measure::{self, Measured, MedianRange, TextTable, alternate};
+use super::measure::{self, Measured, MedianRange, ResultTable, alternate};
 use crate::Result;
 use crate::servers::{ServerOptions, redis::RedisServer};
 use crate::setup::{self, Missing, ProgramPurpose};
 
-/// Operations of a run against the no-op store: some seconds.
+/// Operations of a run against the no-op store, which take a few seconds.
 const NOOP_OPERATIONS: &str = "40000000";
-/// As many for YCSB's client, which is slower, in about the same time.
+/// Operations for YCSB's client, which is slower, for about the same time.
 const YCSB_OPERATIONS: u64 = 20_000_000;
-/// Records that a thread loads into the no-op store.
+/// Records that one thread loads into the no-op store.
 const NOOP_RECORDS: &str = "10000000";
-/// Records that Redis holds: 12 MB, more than the processor's caches.
+/// Records in Redis: 12 MB, more than the processor's caches.
 const REDIS_RECORDS: &str = "10000";
-/// Reads of a run against Redis: some seconds.
+/// Reads of a run against Redis, which take a few seconds.
 const REDIS_OPERATIONS: u64 = 400_000;
 /// Clients against Redis.
 const REDIS_CLIENTS: &str = "32";
-/// Measured seconds of a paced run.
+/// Seconds of the measured part of a paced run.
 const PACED_SECONDS: u64 = 10;
 
-/// The keys of the Redis figures: `redis-benchmark`'s `-r` makes keys of
-/// twelve digits.
+/// Properties of the keys in Redis: `redis-benchmark -r` makes keys of twelve digits.
 const REDIS_KEYS: [&str; 8] = [
     "-p",
     "insertorder=ordered",
@@ -38,13 +37,13 @@ const REDIS_KEYS: [&str; 8] = [
     "recordcount=10000",
 ];
 
-/// The value of a `[METRIC], name, value` line.
+/// Returns the value of a `[METRIC], name, value` line.
 pub(super) fn line_value(text: &str, start: &str) -> Result<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix(start));
     line.and_then(|value| value.trim().parse().ok()).ok_or_else(|| format!("no line '{start}' in:\n{text}"))
 }
 
-/// The number after a name in a JSON document, from the first `section` on.
+/// Returns the number after a name in a JSON document, from the first `section` on.
 pub(super) fn json_number(text: &str, section: &str, name: &str) -> Result<f64> {
     let from = text.find(&format!("\"{section}\"")).unwrap_or_default();
     let rest = text[from..].split_once(&format!("\"{name}\":")).map(|(_, rest)| rest.trim_start());
@@ -58,7 +57,7 @@ pub(super) fn workload_c() -> Vec<String> {
     vec!["-P".into(), crate::root().join("workloads/workloadc").display().to_string()]
 }
 
-/// Workload C on the no-op store, two clients, against YCSB's BasicDB.
+/// Compares workload C on the no-op store with YCSB's BasicDB, two clients each.
 pub(super) fn noop(bench: &BenchContext) -> Result<()> {
     let serval = bench.serval()?;
     let ours = || {
@@ -83,7 +82,7 @@ pub(super) fn noop(bench: &BenchContext) -> Result<()> {
                 line_value(&measured.stdout, "[OVERALL], Throughput(ops/sec),")
             };
             let pairs = alternate(bench.pairs, ours, java)?;
-            let mut table = TextTable::new(["workload C, 2 clients", "operations/s"]);
+            let mut table = ResultTable::new(["workload C, 2 clients", "operations/s"]);
             table.row(["serval, noop".into(), format!("{:.0}", pairs.a())]);
             table.row(["YCSB 0.17.0, BasicDB".into(), format!("{:.0}", pairs.b())]);
             print!("{table}");
@@ -100,7 +99,7 @@ pub(super) fn noop(bench: &BenchContext) -> Result<()> {
     Ok(())
 }
 
-/// Records of 1,000 bytes made and loaded into the no-op store by one thread.
+/// Measures one thread that makes records of 1,000 bytes and loads them into the no-op store.
 pub(super) fn load(bench: &BenchContext) -> Result<()> {
     let serval = bench.serval()?;
     let mut rates = Vec::new();
@@ -116,10 +115,10 @@ pub(super) fn load(bench: &BenchContext) -> Result<()> {
     Ok(())
 }
 
-/// Starts of every distribution over 10^12 records.
+/// Measures the start of every distribution over 10^12 records.
 pub(super) fn key_space(bench: &BenchContext) -> Result<()> {
     let serval = bench.serval()?;
-    let mut table = TextTable::new(["10^12 records", "ms from start to end", "MiB"]);
+    let mut table = ResultTable::new(["10^12 records", "ms from start to end", "MiB"]);
     for distribution in
         ["uniform", "zipfian", "exactzipfian", "latest", "hotspot", "sequential", "exponential"]
     {
@@ -145,7 +144,7 @@ pub(super) fn key_space(bench: &BenchContext) -> Result<()> {
     Ok(())
 }
 
-/// A Redis server with the records of the Redis figures.
+/// Starts a Redis server with the records of these benchmarks.
 fn loaded_redis(bench: &BenchContext, serval: &std::path::Path) -> Result<RedisServer> {
     setup::provide(bench.children, ProgramPurpose::Redis, Missing::Install)?;
     let server = RedisServer::start(bench.children, &ServerOptions::default())?;
@@ -156,7 +155,7 @@ fn loaded_redis(bench: &BenchContext, serval: &std::path::Path) -> Result<RedisS
     Ok(server)
 }
 
-/// A run of reads by serval, its result document on standard output.
+/// Returns a run of reads by serval with its result document on standard output.
 fn read_redis(
     bench: &BenchContext,
     serval: &std::path::Path,
@@ -174,7 +173,7 @@ fn operations(count: u64) -> Vec<String> {
     vec!["-p".into(), format!("operationcount={count}")]
 }
 
-/// Reads of 1 KB records against `redis-benchmark -c 32` over the same keys.
+/// Compares reads of 1 KB records with `redis-benchmark -c 32` over the same keys.
 pub(super) fn redis(bench: &BenchContext) -> Result<()> {
     let serval = bench.serval()?;
     let server = loaded_redis(bench, &serval)?;
@@ -202,7 +201,7 @@ pub(super) fn redis(bench: &BenchContext) -> Result<()> {
     let shared = alternate(bench.pairs, || ours(2, &["-p", "redis.connections=2"]), theirs)?;
     let cpu = cpu.into_inner();
     let median = |row: usize| MedianRange::of(&cpu[row]).map_or(f64::NAN, |spread| spread.median);
-    let mut table = TextTable::new([
+    let mut table = ResultTable::new([
         "HGETALL, 32 clients",
         "operations/s",
         "CPU us/operation",
@@ -226,7 +225,7 @@ pub(super) fn redis(bench: &BenchContext) -> Result<()> {
     Ok(())
 }
 
-/// The rate in redis-benchmark's CSV, its second value.
+/// Returns the rate in redis-benchmark's CSV, the second value.
 fn csv_rate(csv: &str) -> Result<f64> {
     let values = csv.lines().last().and_then(|line| line.split("\",\"").nth(1));
     values
@@ -234,9 +233,8 @@ fn csv_rate(csv: &str) -> Result<f64> {
         .ok_or_else(|| format!("redis-benchmark printed no rate:\n{csv}"))
 }
 
-/// Share of time, in per cent, in which this machine runs nothing of ours
-/// though a thread on every processor asks for nothing but to run: what the
-/// hypervisor and the kernel take in pieces of 100 us and more.
+/// Returns the share of time, in per cent, in which busy threads on every processor do not run. The
+/// hypervisor and the kernel take this time in pieces of 100 us and more.
 fn stolen_share() -> f64 {
     let span = std::time::Duration::from_secs(2);
     let spin = || {
@@ -259,18 +257,18 @@ fn stolen_share() -> f64 {
     100.0 * stolen / (span.as_secs_f64() * processors as f64)
 }
 
-/// The 99th percentile of lateness in the median second of a result's series:
-/// a second in which the machine stalls is one second.
+/// Returns the 99th percentile of lateness in the median second of a result's series, so that a
+/// stall of the machine affects one second only.
 fn lateness_of_seconds(result: &str) -> Result<f64> {
     let series = result.split_once("\"series\"").map_or("", |(_, series)| series);
     let seconds = series.split("\"lateness\"").skip(1);
     let late: Vec<f64> = seconds.filter_map(|second| json_number(second, "", "p99_ns").ok()).collect();
-    // Warm-up has none, and neither has the end.
+    // Seconds of the warm-up and at the end have no lateness.
     let late: Vec<f64> = late.into_iter().filter(|ns| *ns > 0.0).map(|ns| ns / 1e3).collect();
     Ok(MedianRange::of(&late).ok_or("no lateness in the series")?.median)
 }
 
-/// A paced run at half of saturation.
+/// Measures a paced run at half of saturation.
 pub(super) fn pacing(bench: &BenchContext) -> Result<()> {
     let serval = bench.serval()?;
     let stolen_before = stolen_share();
@@ -311,11 +309,11 @@ pub(super) fn pacing(bench: &BenchContext) -> Result<()> {
         }
         Ok(json_number(text, "overall", "client_cpu_s")? * 1e6 / done)
     };
-    // Unpaced first: it sets the target.
+    // Unpaced first, which sets the target.
     let pairs = alternate(bench.pairs, unpaced, paced)?;
     let results = results.into_inner();
     let spread = |index: usize| MedianRange::of(&results[index]).ok_or("nothing measured");
-    let mut table = TextTable::new(["at half of saturation, 32 clients, 10 s", "value", "wanted"]);
+    let mut table = ResultTable::new(["at half of saturation, 32 clients, 10 s", "value", "wanted"]);
     let mut row = |name: &str, value: String, wanted: &str| table.row([name.into(), value, wanted.into()]);
     row("target, operations/s", format!("{:.0}", spread(0)?), "");
     row("achieved beside the target, %", format!("{:.3}", spread(1)?), "within 0.5");
@@ -338,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_found_in_outputs() {
+    fn numbers_in_outputs_are_parsed() {
         assert_eq!(line_value("[A], x, 1\n[B], y, 2.5\n", "[B], y,"), Ok(2.5));
         let json = "{\"overall\": {\"a\": 1,\n\"throughput\": 12.5\n}}";
         assert_eq!(json_number(json, "overall", "throughput"), Ok(12.5));

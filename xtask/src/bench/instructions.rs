@@ -1,26 +1,25 @@
 //! Instructions of an operation, counted by callgrind.
 //!
-//! A busy machine changes times, but not counts: this benchmark compares two
-//! versions of the client where other figures are lost in noise. Two runs that
-//! differ in their number of operations only, `n` and `m`, execute `I(n)` and
-//! `I(m)` instructions; `(I(m) - I(n)) / (m - n)` is what one more operation
-//! takes, without the start and the end of the process.
+//! Load on the machine changes times but not counts, so this benchmark finds differences between
+//! two versions of the client that other benchmarks lose in noise. Two runs of `n` and `m`
+//! operations execute `I(n)` and `I(m)` instructions; `(I(m) - I(n)) / (m - n)` is the cost of one
+//! operation, without the start and end of the process.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::BenchContext;
-use super::measure::TextTable;
+use super::measure::ResultTable;
 use crate::Result;
 use crate::servers::{ServerOptions, redis::RedisServer};
 
-/// A program to compare with: `SERVAL_BASELINE=/path/to/serval`.
+/// Path of a program to compare with: `SERVAL_BASELINE=/path/to/serval`.
 const BASELINE: &str = "SERVAL_BASELINE";
 
 const RECORDS: &str = "10000";
 
-/// One line of the table.
+/// A row of the table.
 struct Case<'a> {
     what: &'static str,
     store: &'static str,
@@ -30,7 +29,7 @@ struct Case<'a> {
     operations: [u64; 2],
 }
 
-/// Workloads A and C on the no-op store, and reads of Redis.
+/// Counts workloads A and C on the no-op store, and reads of Redis.
 pub(super) fn instructions(bench: &BenchContext) -> Result<()> {
     let serval = bench.serval()?;
     let baseline = env::var_os(BASELINE).map(PathBuf::from);
@@ -62,7 +61,7 @@ pub(super) fn instructions(bench: &BenchContext) -> Result<()> {
             operations: [10_000, 60_000],
         },
     ];
-    let mut table = TextTable::new(["instructions an operation", "now", "baseline", "ratio"]);
+    let mut table = ResultTable::new(["instructions an operation", "now", "baseline", "ratio"]);
     for case in &cases {
         let now = of_one(bench, &serval, case)?;
         let before = baseline.as_deref().map(|program| of_one(bench, program, case)).transpose()?;
@@ -77,7 +76,7 @@ pub(super) fn instructions(bench: &BenchContext) -> Result<()> {
     Ok(())
 }
 
-/// Instructions that one more operation takes.
+/// Returns the instructions of one more operation.
 fn of_one(bench: &BenchContext, serval: &Path, case: &Case) -> Result<f64> {
     let [few, many] = case.operations;
     let counted = |operations: u64| {
@@ -96,7 +95,7 @@ fn with<'a>(command: &'a mut Command, properties: &[String]) -> &'a mut Command 
     properties.iter().fold(command, |command, property| command.args(["-p", property]))
 }
 
-/// The number in callgrind's line `==123== Collected : 2287563`.
+/// Returns the number in callgrind's line `==123== Collected : 2287563`.
 fn collected(stderr: &str) -> Option<u64> {
     stderr.lines().find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok())
 }
@@ -106,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_count_is_read_from_callgrinds_output() {
+    fn callgrinds_count_is_parsed() {
         assert_eq!(collected("==1== Events    : Ir\n==1== Collected : 2287563\n"), Some(2_287_563));
         assert_eq!(collected("==1== Events    : Ir\n"), None);
     }

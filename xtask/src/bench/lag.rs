@@ -1,6 +1,6 @@
-//! How stale reads of real stores are (`docs/lag.md`): the same writes, at the same offered load,
-//! on stores whose reads come from where they were written, from a replica, from some of several
-//! replicas, or behind a write buffer; and how well a delay that is known is measured.
+//! Staleness of reads of real stores (`docs/lag.md`): the same writes at the same offered load,
+//! with reads from the primary, from a replica, from a quorum of several replicas, or behind a
+//! write buffer; and the accuracy with which known delays are measured.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,40 +10,40 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::BenchContext;
-use super::measure::{self, TextTable};
+use super::measure::{self, ResultTable};
 use crate::servers::{self, ServerHandle, ServerOptions};
 use crate::setup::{self, Missing, ProgramPurpose};
 use crate::{Result, ycsb};
 
-/// Offered load, writes/s: little for every store, two processors and three nodes.
+/// Offered load, writes/s: low for every store on two processors and with three nodes.
 const OFFERED: u32 = 1000;
 
-/// Clients that write, and clients that read what they wrote.
+/// Clients that write, and clients that read the writes.
 const WRITERS: &str = "threadcount=4";
 const CONSUMERS: &str = "lag.consumers=2";
 
-/// Records that are there before, half of the writes being updates of records.
+/// Records before the run; half of the writes update records.
 const RECORDS: u32 = 1000;
 
 const SEED: &str = "seed=4";
 
-/// The stores that are not in the default build.
+/// Stores that are not in the default build.
 const FEATURES: &str = "serval/cassandra,serval/postgres";
 
 /// A way to read or write a store.
 struct LagCase {
     name: &'static str,
     properties: &'static [&'static str],
-    /// Share of keys that are sampled, and time between two reads of a key.
+    /// Share of keys that are sampled, and the time between two reads of a key.
     sampling: [&'static str; 2],
 }
 
-/// Where lags are of milliseconds, and where they are of seconds: consumers that read what lies in
-/// a buffer again and again would be most of the load.
+/// Sampling for lags of milliseconds, and for lags of seconds, where frequent reads of buffered
+/// keys would be most of the load.
 const OFTEN: [&str; 2] = ["lag.sample=0.5", "lag.poll=1"];
 const SELDOM: [&str; 2] = ["lag.sample=0.1", "lag.poll=20"];
 
-const fn way(
+const fn case(
     name: &'static str,
     properties: &'static [&'static str],
     sampling: [&'static str; 2],
@@ -51,21 +51,21 @@ const fn way(
     LagCase { name, properties, sampling }
 }
 
-/// A kind of server, and the ways in which it is tried.
-struct Site {
+/// A kind of server, and the ways to use it.
+struct ServerCases {
     kind: &'static str,
-    ways: &'static [LagCase],
+    cases: &'static [LagCase],
 }
 
-const SITES: &[Site] = &[
-    Site { kind: "redis", ways: &[way("redis", &[], OFTEN)] },
-    Site { kind: "redis-replica", ways: &[way("redis, from its replica", &[], OFTEN)] },
-    Site { kind: "postgres", ways: &[way("postgres", &[], OFTEN)] },
-    Site { kind: "postgres-replica", ways: &[way("postgres, from its standby", &[], OFTEN)] },
-    Site {
+const SERVERS: &[ServerCases] = &[
+    ServerCases { kind: "redis", cases: &[case("redis", &[], OFTEN)] },
+    ServerCases { kind: "redis-replica", cases: &[case("redis, from its replica", &[], OFTEN)] },
+    ServerCases { kind: "postgres", cases: &[case("postgres", &[], OFTEN)] },
+    ServerCases { kind: "postgres-replica", cases: &[case("postgres, from its standby", &[], OFTEN)] },
+    ServerCases {
         kind: "cassandra-ring",
-        ways: &[
-            way(
+        cases: &[
+            case(
                 "cassandra, three replicas, ONE",
                 &[
                     "cassandra.keyspace=one",
@@ -74,7 +74,7 @@ const SITES: &[Site] = &[
                 ],
                 OFTEN,
             ),
-            way(
+            case(
                 "cassandra, three replicas, QUORUM",
                 &[
                     "cassandra.keyspace=quorum",
@@ -85,18 +85,18 @@ const SITES: &[Site] = &[
             ),
         ],
     },
-    Site {
+    ServerCases {
         kind: "hbase",
-        ways: &[
-            way("hbase", &["table=t0"], OFTEN),
-            way("hbase, buffers of 10 KB", &["table=t1", "writebuffer.size=10KB"], SELDOM),
-            way("hbase, buffers of 100 KB", &["table=t2", "writebuffer.size=100KB"], SELDOM),
-            way("hbase, buffers of 1 MB", &["table=t3", "writebuffer.size=1MB"], SELDOM),
+        cases: &[
+            case("hbase", &["table=t0"], OFTEN),
+            case("hbase, buffers of 10 KB", &["table=t1", "writebuffer.size=10KB"], SELDOM),
+            case("hbase, buffers of 100 KB", &["table=t2", "writebuffer.size=100KB"], SELDOM),
+            case("hbase, buffers of 1 MB", &["table=t3", "writebuffer.size=1MB"], SELDOM),
         ],
     },
 ];
 
-/// Delays that are known, put before a Redis.
+/// Known delays, simulated before a Redis.
 const LAWS: [&str; 2] = ["constant:50ms", "exponential:50ms"];
 
 /// State of the benchmark.
@@ -109,7 +109,7 @@ struct LagBenchmark<'a> {
 }
 
 impl LagBenchmark<'_> {
-    /// Makes a load or run; the result is in the folder's `name`.
+    /// Runs a load or run; its result is in the folder `name`.
     fn make(&self, verb: &str, store: &str, properties: &[String], name: Option<&str>) -> Result<()> {
         let mut command = Command::new(&self.serval);
         command.current_dir(self.place.path());
@@ -123,9 +123,9 @@ impl LagBenchmark<'_> {
         measure::run(self.bench.children, &mut command).map(drop)
     }
 
-    /// The lag of writes of records old and new.
-    fn lag(&self, number: usize, store: &str, place: &[String], way: &LagCase) -> Result<Value> {
-        let own = || place.iter().cloned().chain(way.properties.iter().map(|word| (*word).to_owned()));
+    /// Measures the lag of updates and inserts.
+    fn lag(&self, number: usize, store: &str, place: &[String], case: &LagCase) -> Result<Value> {
+        let own = || place.iter().cloned().chain(case.properties.iter().map(|word| (*word).to_owned()));
         let common = [format!("recordcount={RECORDS}"), WRITERS.to_owned(), SEED.to_owned()];
         self.make("load", store, &own().chain(common.clone()).collect::<Vec<_>>(), None)?;
         let run = [
@@ -136,18 +136,20 @@ impl LagBenchmark<'_> {
             format!("maxexecutiontime={}", self.seconds),
             format!("target={OFFERED}"),
             "lag.role=both".to_owned(),
-            // Of two buffered updates of a key the later may come first, and is then never seen.
+            // Of two buffered updates of a key the later may arrive first; the earlier is then
+            // never read.
             "lag.drain=10".to_owned(),
             CONSUMERS.to_owned(),
         ];
-        let sampling = way.sampling.map(str::to_owned);
+        let sampling = case.sampling.map(str::to_owned);
         let name = format!("r{number}");
         let all: Vec<String> = own().chain(common).chain(run).chain(sampling).collect();
         self.make("run", store, &all, Some(&name))?;
         document(&self.place.path().join(name))
     }
 
-    /// Inserts whose delay is known: its list, and what was measured of each key.
+    /// Measures inserts with a simulated delay; compares the delays with the measurements of each
+    /// key.
     fn delayed(&self, number: usize, place: &[String], law: &str) -> Result<Known> {
         let (name, list) = (format!("k{number}"), format!("k{number}.csv"));
         let settings = [
@@ -158,7 +160,7 @@ impl LagBenchmark<'_> {
             "lag.role=both".to_owned(),
             "lag.sample=0.5".to_owned(),
             "lag.drain=20".to_owned(),
-            // Nothing may be there before.
+            // A new table without records.
             format!("table=k{number}"),
             format!("insertstart={}", 10_000_000 * (number + 1)),
             WRITERS.to_owned(),
@@ -182,26 +184,27 @@ fn document(folder: &Path) -> Result<Value> {
     serde_json::from_slice(&text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// How a known delay was measured.
+/// Accuracy of the measurement of known delays.
 #[derive(Debug, PartialEq)]
 struct Known {
-    /// Keys that were found.
+    /// Number of keys that were found.
     keys: usize,
-    /// Of these, those whose delay lies in the bracket of last read in vain and first that found it.
+    /// Found keys whose delay is between the last read in vain and the first read that found the
+    /// key.
     in_bracket: usize,
-    /// Keys that the first read did not find, and of these those whose lag is the delay less the
-    /// hand-over, to a poll.
+    /// Keys that the first read did not find; and of these, keys whose lag equals the delay less
+    /// the hand-over, to within a poll.
     late: usize,
     within_poll: usize,
-    /// By how much these lags are longer, ns, in rising order.
+    /// Excess of these lags, ns, in rising order.
     off: Vec<i64>,
-    /// Hand-overs and polls of these, ns, in rising order.
+    /// Hand-overs and polls of these keys, ns, in rising order.
     hand_overs: Vec<i64>,
     polls: Vec<i64>,
 }
 
 impl Known {
-    /// From a `visibility.log` and a `lag-keys.csv` of keys that were inserted once.
+    /// Reads a `visibility.log` and a `lag-keys.csv` of keys that were inserted once.
     fn of(delays: &str, keys: &str) -> Result<Known> {
         let number = |text: &str| text.parse::<i64>().map_err(|_| format!("'{text}' is no number of ns"));
         let mut delay_of = HashMap::new();
@@ -255,12 +258,12 @@ fn percent(part: usize, of: usize) -> String {
     if of == 0 { "-".to_owned() } else { format!("{:.2} %", 100.0 * part as f64 / of as f64) }
 }
 
-/// The middle of values in rising order, as ms.
+/// Returns the median of values in rising order, as ms.
 fn median_ms(values: &[i64]) -> String {
     values.get(values.len() / 2).map_or("-".to_owned(), |ns| format!("{:.2}", *ns as f64 / 1e6))
 }
 
-/// What a result says of lag, in the order of [`HEADS`].
+/// Returns the lag in a result, in the order of [`HEADS`].
 fn cells(name: &str, document: &Value) -> [String; 11] {
     let lag = &document["lag"];
     let count = |value: &Value| value.as_u64().unwrap_or(0);
@@ -318,45 +321,45 @@ const HEADS: [&str; 11] = [
     "not carried, not found",
 ];
 
-/// Lag of real stores, and of known delays.
+/// Measures the lag of real stores, and known delays.
 pub(super) fn lag(bench: &BenchContext) -> Result<()> {
     let mut build = crate::cargo();
     build.args(["build", "--release", "--package", "serval", "--features", FEATURES]);
     bench.children.check(&mut build)?;
     let place = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
     let seconds = if bench.quick { 2 } else { 10 };
-    let course = LagBenchmark { bench, serval: BenchContext::built("serval")?, place, seconds };
+    let benchmark = LagBenchmark { bench, serval: BenchContext::built("serval")?, place, seconds };
 
-    let mut table = TextTable::new(HEADS);
+    let mut table = ResultTable::new(HEADS);
     let mut problems = Vec::new();
     let mut number = 0;
-    for site in SITES {
-        let server = match start(site.kind, bench) {
+    for server_cases in SERVERS {
+        let server = match start(server_cases.kind, bench) {
             Ok(server) => server,
             Err(reason) => {
-                println!("{} is left out: {reason}", site.kind);
+                println!("{} skipped: {reason}", server_cases.kind);
                 continue;
             }
         };
         let mut properties = server.properties();
-        if site.kind == "hbase" {
-            // A busy machine may take its time; the driver ends after 60 s without an answer.
+        if server_cases.kind == "hbase" {
+            // A busy machine needs time; the driver ends after 60 s without an answer.
             properties.push("hbase.connecttimeout=50000".to_owned());
             match ycsb::java_drivers(bench.children) {
                 Ok(drivers) => properties.push(format!("hbase.driver={}", drivers.hbase.display())),
                 Err(reason) => {
-                    println!("hbase is left out: its driver cannot be built: {reason}");
+                    println!("hbase skipped: its driver cannot be built: {reason}");
                     continue;
                 }
             }
         }
-        for way in site.ways {
+        for case in server_cases.cases {
             number += 1;
-            match course.lag(number, servers::store(site.kind), &properties, way) {
-                Ok(document) => table.row(cells(way.name, &document)),
+            match benchmark.lag(number, servers::store(server_cases.kind), &properties, case) {
+                Ok(document) => table.row(cells(case.name, &document)),
                 Err(_) if bench.children.interrupted().is_some() => return Err("interrupted".to_owned()),
-                // The others can be measured all the same.
-                Err(reason) => problems.push(format!("{}: {reason}", way.name)),
+                // Continue with the other cases.
+                Err(reason) => problems.push(format!("{}: {reason}", case.name)),
             }
         }
     }
@@ -365,27 +368,27 @@ pub(super) fn lag(bench: &BenchContext) -> Result<()> {
          keys sampled, and 10 % behind a buffer"
     );
     print!("{table}");
-    match known(&course) {
+    match known(&benchmark) {
         Ok(table) => print!("\n{table}"),
-        Err(reason) => problems.push(format!("delays that are known: {reason}")),
+        Err(reason) => problems.push(format!("known delays: {reason}")),
     }
     if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
 }
 
 fn start(kind: &str, bench: &BenchContext) -> Result<Box<dyn ServerHandle>> {
-    let kind = servers::kind(kind).ok_or_else(|| format!("there is no server '{kind}'"))?;
+    let kind = servers::kind(kind).ok_or_else(|| format!("unknown server '{kind}'"))?;
     setup::provide(bench.children, kind.purpose, Missing::Install)?;
     if kind.purpose == ProgramPurpose::Hbase {
-        // Its driver is Java too.
+        // The driver needs Java too.
         setup::provide(bench.children, ProgramPurpose::Java, Missing::Install)?;
     }
     (kind.serve)(bench.children, &ServerOptions::default())
 }
 
-/// Delays that are known, on a real Redis.
-fn known(course: &LagBenchmark) -> Result<TextTable<7>> {
-    let server = start("redis", course.bench)?;
-    let mut table = TextTable::new([
+/// Measures known delays on a Redis.
+fn known(benchmark: &LagBenchmark) -> Result<ResultTable<7>> {
+    let server = start("redis", benchmark.bench)?;
+    let mut table = ResultTable::new([
         "redis, seen late by",
         "keys",
         "delay in its bracket",
@@ -395,7 +398,7 @@ fn known(course: &LagBenchmark) -> Result<TextTable<7>> {
         "poll, ms",
     ]);
     for (number, law) in LAWS.iter().enumerate() {
-        let known = course.delayed(number, &server.properties(), law)?;
+        let known = benchmark.delayed(number, &server.properties(), law)?;
         table.row([
             (*law).to_owned(),
             known.keys.to_string(),
@@ -414,12 +417,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_site_has_its_server() {
-        assert!(SITES.iter().all(|site| servers::kind(site.kind).is_some() && !site.ways.is_empty()));
+    fn every_kind_of_server_exists() {
+        assert!(
+            SERVERS
+                .iter()
+                .all(|server_cases| servers::kind(server_cases.kind).is_some()
+                    && !server_cases.cases.is_empty())
+        );
     }
 
     #[test]
-    fn a_known_delay_is_held_against_what_was_measured() {
+    fn known_delays_are_compared_with_measurements() {
         let delays = "key,acknowledged_ns,delay_ns\na,100,50\nb,100,50\nc,100,7\nd,100,9\n";
         let keys = "key,fate,hand_over_ns,lag_ns,poll_ns,lower_ns,upper_ns\n\
                     a,later,10,41,10,42,52\n\
@@ -433,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_is_told_in_a_row() {
+    fn a_result_becomes_a_row() {
         let document = serde_json::json!({ "lag": {
             "keys": { "at_once": 90, "later": 9, "censored": 1 },
             "lag": { "percentiles": [{ "percentile": 50.0, "ns": 1_500_000 }, { "percentile": 99.0, "ns": 3_000_000 }] },

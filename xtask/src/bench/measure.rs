@@ -1,17 +1,16 @@
-//! What benchmarks share: measuring a command, comparing two sides, tables.
+//! Shared by benchmarks: measuring a command, comparing two sides, tables.
 //!
 //! # Comparing two sides
 //!
-//! A machine drifts: it warms up, its clock changes, neighbours come and go.
-//! Two sides measured one after the other see different machines. So they are
-//! measured in turn, A B A B, and compared pair by pair: the ratio of a pair
-//! has little of the drift in it. With `a_i` and `b_i` the measurements of
-//! pair `i` (any unit, the same on both sides), the result is the median of
-//! `a_i / b_i`, which one disturbed pair cannot move far.
+//! A machine drifts: its temperature, clock rate and other load change. Sides measured one after
+//! the other would be measured on different machines. So measurements alternate, A B A B, and are
+//! compared in pairs, since the ratio of a pair contains little drift. With `a_i` and `b_i` the
+//! measurements of pair `i` (in the same unit), the result is the median of `a_i / b_i`. One
+//! disturbed pair changes it little.
 //!
-//! Worked through: A = 10, 11, 12 and B = 5, 5.5, 10 (a neighbour woke up).
-//! The ratios are 2, 2, 1.2, the median 2; the ratio of the medians, 11 / 5.5,
-//! is right here too, but that of the means, 11 / 6.83 = 1.61, is not.
+//! Example: A = 10, 11, 12 and B = 5, 5.5, 10 (the last disturbed by other load). The ratios are 2,
+//! 2, 1.2, their median 2. The ratio of the medians, 11 / 5.5, is 2 as well, but the ratio of the
+//! means, 11 / 6.83 = 1.61, is not.
 
 use std::fmt;
 use std::fs;
@@ -23,33 +22,32 @@ use std::time::Instant;
 use crate::Result;
 use crate::children::{Children, line};
 
-/// What a command printed and cost.
+/// Output and cost of a command.
 #[derive(Clone, Debug)]
 pub(crate) struct Measured {
-    /// All it wrote to standard output.
+    /// Standard output.
     pub(crate) stdout: String,
-    /// All it wrote to standard error.
+    /// Standard error.
     pub(crate) stderr: String,
-    /// From its start to its end, on the clock.
+    /// Time from its start to its end.
     pub(crate) wall_seconds: f64,
-    /// Processor time in its own code, over all threads and the children it
-    /// waited for.
+    /// User CPU time of all its threads, and of the children that it waited for.
     pub(crate) user_seconds: f64,
-    /// Processor time in the kernel on its behalf, likewise.
+    /// System CPU time, likewise.
     pub(crate) system_seconds: f64,
-    /// Its largest resident memory.
+    /// Peak resident memory.
     pub(crate) memory_bytes_max: u64,
 }
 
 impl Measured {
-    /// Processor time in all.
+    /// Returns the user and system CPU time, s.
     pub(crate) fn cpu_seconds(&self) -> f64 {
         self.user_seconds + self.system_seconds
     }
 }
 
-/// Runs a command to its end and measures it; its failure is an error that
-/// carries what it wrote to standard error.
+/// Runs a command to its end and measures it. The error of a failed command contains its standard
+/// error.
 pub(crate) fn run(children: &Children, command: &mut Command) -> Result<Measured> {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let started = Instant::now();
@@ -58,8 +56,7 @@ pub(crate) fn run(children: &Children, command: &mut Command) -> Result<Measured
         Some(child) => (child.stdout.take(), child.stderr.take()),
         None => (None, None),
     };
-    // Both pipes at once: a child that fills the one we do not read waits for
-    // us for ever.
+    // Read both pipes at the same time: a child blocks when one of them is full.
     let stderr = thread::spawn(move || read_all(stderr));
     let stdout = read_all(stdout);
     running.wait_for_end()?;
@@ -89,7 +86,7 @@ fn read_all(pipe: Option<impl Read>) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Some measurements of one thing: the middle one and the outermost.
+/// Median, minimum and maximum of some measurements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct MedianRange {
     pub(crate) median: f64,
@@ -98,8 +95,8 @@ pub(crate) struct MedianRange {
 }
 
 impl MedianRange {
-    /// `None` of no values. Of an even number the median is the mean of the
-    /// two in the middle.
+    /// Returns `None` if there are no values. With an even number, the median is the mean of the
+    /// two middle values.
     pub(crate) fn of(values: &[f64]) -> Option<Self> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -111,7 +108,7 @@ impl MedianRange {
     }
 }
 
-/// `median (min to max)`, with as many decimals as the format asks for.
+/// Writes `median (min to max)`, with the decimals of the format.
 impl fmt::Display for MedianRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let decimals = f.precision().unwrap_or(3);
@@ -123,22 +120,22 @@ impl fmt::Display for MedianRange {
 /// Measurements of two sides, pair by pair.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PairedMeasurements {
-    /// At least one, each positive.
+    /// At least one pair; all values are positive.
     pairs: Vec<(f64, f64)>,
 }
 
 impl PairedMeasurements {
-    /// The first side's measurements.
+    /// Returns the measurements of the first side.
     pub(crate) fn a(&self) -> MedianRange {
         self.spread(|(a, _)| a)
     }
 
-    /// The second side's measurements.
+    /// Returns the measurements of the second side.
     pub(crate) fn b(&self) -> MedianRange {
         self.spread(|(_, b)| b)
     }
 
-    /// The ratio of each pair, first side over second.
+    /// Returns the ratio of each pair, first side over second.
     pub(crate) fn ratio(&self) -> MedianRange {
         self.spread(|(a, b)| a / b)
     }
@@ -149,9 +146,8 @@ impl PairedMeasurements {
     }
 }
 
-/// Measures two sides in turn, A B A B, after one of each that is thrown away
-/// (it fills caches). A measurement that is not a positive number is an
-/// error: no ratio can be formed of it.
+/// Measures two sides alternately, A B A B, after a discarded pair that fills caches. A measurement
+/// that is not positive is an error, since it has no ratio.
 pub(crate) fn alternate(
     pairs: u32,
     mut a: impl FnMut() -> Result<f64>,
@@ -178,14 +174,14 @@ fn positive(value: f64) -> Result<f64> {
     }
 }
 
-/// A table of text: the first column to the left; numbers to the right.
+/// A text table: the first column and text are left-aligned, numbers right-aligned.
 #[derive(Clone, Debug)]
-pub(crate) struct TextTable<const COLUMNS: usize> {
+pub(crate) struct ResultTable<const COLUMNS: usize> {
     rows: Vec<[String; COLUMNS]>,
 }
 
-impl<const COLUMNS: usize> TextTable<COLUMNS> {
-    /// A table with these column heads and no rows yet.
+impl<const COLUMNS: usize> ResultTable<COLUMNS> {
+    /// Creates a table with these column heads and no rows.
     pub(crate) fn new(heads: [&str; COLUMNS]) -> Self {
         Self { rows: vec![heads.map(str::to_owned)] }
     }
@@ -200,14 +196,14 @@ impl<const COLUMNS: usize> TextTable<COLUMNS> {
         widths.max().unwrap_or_default()
     }
 
-    /// A column is of numbers if every cell below its head starts like one.
+    /// Returns whether every cell of a column below its head starts like a number.
     fn is_numeric(&self, column: usize) -> bool {
         let number = |cell: &str| cell.starts_with(|c: char| c.is_ascii_digit() || c == '-');
         self.rows.len() > 1 && self.rows[1..].iter().all(|row| number(&row[column]))
     }
 }
 
-impl<const COLUMNS: usize> fmt::Display for TextTable<COLUMNS> {
+impl<const COLUMNS: usize> fmt::Display for ResultTable<COLUMNS> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for row in &self.rows {
             let mut text = String::new();
@@ -238,7 +234,7 @@ pub(crate) struct MachineDescription {
 }
 
 impl MachineDescription {
-    /// Reads /proc; a missing value is `unknown`.
+    /// Reads /proc; missing values are `unknown`.
     pub(crate) fn read() -> Self {
         let file = |path| fs::read_to_string(path).unwrap_or_default();
         let memory_kib: u64 = field(&file("/proc/meminfo"), "MemTotal")
@@ -258,7 +254,7 @@ fn unknown() -> String {
     "unknown".to_owned()
 }
 
-/// The value of the first `name : value` line.
+/// Returns the value of the first `name : value` line.
 fn field(text: &str, name: &str) -> Option<String> {
     text.lines()
         .filter_map(|line| line.split_once(':'))
@@ -278,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_median_is_the_middle() {
+    fn the_median_is_the_middle_value() {
         let median = |values: &[f64]| MedianRange::of(values).map(|spread| spread.median);
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[3.0]), Some(3.0));
@@ -287,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn sides_alternate_and_the_first_pair_is_thrown_away() {
+    fn sides_alternate_and_the_first_pair_is_discarded() {
         let order = std::cell::RefCell::new(String::new());
         let mut a = [99.0, 10.0, 11.0, 12.0].into_iter();
         let mut b = [1.0, 5.0, 5.5, 10.0].into_iter();
@@ -309,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn no_ratio_is_formed_of_nothing() {
+    fn a_measurement_that_is_not_positive_is_an_error() {
         assert!(alternate(0, || Ok(1.0), || Ok(1.0)).is_err());
         for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert!(alternate(1, || Ok(1.0), || Ok(wrong)).is_err());
@@ -327,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_costs_no_processor_time() {
+    fn waiting_takes_no_cpu_time() {
         let children = Children::default();
         let measured = run(&children, Command::new("sleep").arg("0.2")).unwrap();
         assert!(measured.wall_seconds >= 0.2);
@@ -335,9 +331,9 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_carries_the_commands_own_words_however_many() {
+    fn a_failure_contains_all_of_standard_error() {
         let children = Children::default();
-        // More than a pipe holds, on the pipe that is not read first.
+        // More than a pipe holds, on the pipe that is read second.
         let script = "head -c 300000 /dev/zero | tr '\\0' x >&2; echo the reason >&2; exit 3";
         let error = run(&children, Command::new("sh").args(["-c", script])).unwrap_err();
         assert!(error.contains("exit status: 3"));
@@ -345,8 +341,8 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stand_to_the_right() {
-        let mut table = TextTable::new(["side", "seconds"]);
+    fn numbers_are_right_aligned() {
+        let mut table = ResultTable::new(["side", "seconds"]);
         table.row(["a".to_owned(), "1.50".to_owned()]);
         table.row(["longer".to_owned(), "12.25".to_owned()]);
         assert_eq!(

@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: named measurements on this machine.
 //!
-//! A benchmark is a row of [`BENCHMARKS`] and a function in a module beside
-//! this one; [`measure`] has what they share.
+//! A benchmark is a row of [`BENCHMARKS`] and a function in a module of this folder. [`measure`]
+//! has the shared parts.
 
 use std::env;
 use std::path::PathBuf;
@@ -27,15 +27,16 @@ mod yesquel;
 
 #[derive(Args)]
 pub(crate) struct BenchArguments {
-    /// Which benchmarks to run [default: all]
+    /// Benchmarks to run [default: all]
     names: Vec<String>,
-    /// Only list the benchmarks and what they measure
+    /// List the benchmarks with descriptions, without running them
     #[arg(long)]
     list: bool,
-    /// Pairs of measurements, where two sides are compared
+    /// Number of pairs of measurements where two sides are compared
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
-    /// Shorter and on fewer keys, to see that it works: its figures say little (sweep, coordination, lag, and those of Yesquel and its SQL)
+    /// Run briefly with few keys, as a check; the numbers are not meaningful (sweep, coordination,
+    /// lag, and those of Yesquel and its SQL)
     #[arg(long)]
     quick: bool,
 }
@@ -50,7 +51,7 @@ struct Benchmark {
 const BENCHMARKS: &[Benchmark] = &[
     Benchmark {
         name: "noise",
-        measures: "the same program against itself: differences below this mean nothing",
+        measures: "the same program against itself: smaller differences are noise",
         run: baseline::noise,
     },
     Benchmark {
@@ -65,7 +66,7 @@ const BENCHMARKS: &[Benchmark] = &[
     },
     Benchmark {
         name: "instructions",
-        measures: "instructions of an operation (callgrind); beside another build's, if SERVAL_BASELINE names it",
+        measures: "instructions of an operation (callgrind); compared with the build in SERVAL_BASELINE, if set",
         run: instructions::instructions,
     },
     Benchmark {
@@ -90,7 +91,7 @@ const BENCHMARKS: &[Benchmark] = &[
     },
     Benchmark {
         name: "driver",
-        measures: "the way to a driver in another process, its rate, and a Java store of known speed",
+        measures: "the hop to a driver in another process, its rate, and a Java store of known speed",
         run: driver::driver,
     },
     Benchmark {
@@ -105,27 +106,27 @@ const BENCHMARKS: &[Benchmark] = &[
     },
     Benchmark {
         name: "report",
-        measures: "pages of stored hours: an experiment of 48 runs, and a single run, in seconds",
+        measures: "time to make the pages of an experiment of 48 runs and of a run of an hour",
         run: report::report,
     },
     Benchmark {
         name: "sweep",
-        measures: "a sweep of two stores: the time beside loading, warming up and measuring",
+        measures: "a sweep of two stores: the time besides loading, warming up and measuring",
         run: sweep::sweep,
     },
     Benchmark {
         name: "coordination",
-        measures: "one process and four agents at one load on Redis; how exactly groups begin together",
+        measures: "one process and four agents at the same load on Redis; start skew of groups",
         run: coordination::coordination,
     },
     Benchmark {
         name: "coordination-saturated",
-        measures: "the same work as fast as it goes, with and without coordination",
+        measures: "the same work at saturation, with and without coordination",
         run: coordination::saturated,
     },
     Benchmark {
         name: "lag",
-        measures: "how stale reads are: Redis, PostgreSQL, their replicas, a Cassandra ring, HBase's write buffers; and of known delays",
+        measures: "staleness of reads: Redis, PostgreSQL, their replicas, a Cassandra ring, HBase's write buffers; and known delays",
         run: lag::lag,
     },
     Benchmark {
@@ -140,7 +141,7 @@ const BENCHMARKS: &[Benchmark] = &[
     },
     Benchmark {
         name: "yesquel-scan",
-        measures: "6.1.6: what updates lose while a scan of a tenth of 10^6 keys runs",
+        measures: "6.1.6: throughput that updates lose during scans of a tenth of 10^6 keys",
         run: yesquel::snapshots::snapshots,
     },
     Benchmark {
@@ -150,7 +151,7 @@ const BENCHMARKS: &[Benchmark] = &[
     },
     Benchmark {
         name: "yesquel-roots",
-        measures: "figure 10: how often 50 caches fetch the root, by 5 million operations of each kind",
+        measures: "figure 10: fetches of the root by 50 caches, in 5 million operations of each kind",
         run: yesquel::roots::roots,
     },
     Benchmark {
@@ -190,7 +191,7 @@ const BENCHMARKS: &[Benchmark] = &[
     },
     Benchmark {
         name: "yesquel-memory",
-        measures: "memory that a stored key takes, beside Redis",
+        measures: "memory of a stored key, compared with Redis",
         run: yesquel::memory::memory_per_key,
     },
     Benchmark {
@@ -203,22 +204,22 @@ const BENCHMARKS: &[Benchmark] = &[
 /// Context of a benchmark.
 struct BenchContext<'a> {
     children: &'a Children,
-    /// Number of pairs to measure, where two sides are compared.
+    /// Number of pairs where two sides are compared.
     pairs: u32,
-    /// Whether to run short, only to check that it works.
+    /// Whether to run briefly, only as a check.
     quick: bool,
 }
 
 impl BenchContext<'_> {
-    /// Builds serval for release and returns the program.
+    /// Builds serval for release and returns its path.
     fn serval(&self) -> Result<PathBuf> {
         self.children.check(crate::cargo().args(["build", "--release", "--package", "serval"]))?;
         Self::built("serval")
     }
 
     fn built(name: &str) -> Result<PathBuf> {
-        // Cargo puts profiles side by side, so that the way from our own
-        // program also holds for a target folder or triple set elsewhere.
+        // Cargo puts profiles side by side, so the path relative to this program is valid for any
+        // target folder or triple.
         let ours = env::current_exe().map_err(|error| format!("where are we? {error}"))?;
         let program = ours
             .ancestors()
@@ -246,15 +247,15 @@ pub(crate) fn bench(arguments: &BenchArguments, children: &Children) -> Result<(
 }
 
 fn listing() -> String {
-    let mut table = measure::TextTable::new(["benchmark", "measures"]);
+    let mut table = measure::ResultTable::new(["benchmark", "measures"]);
     for benchmark in BENCHMARKS {
         table.row([benchmark.name.to_owned(), benchmark.measures.to_owned()]);
     }
     table.to_string()
 }
 
-/// The named benchmarks in the order named, all when none is; all unknown
-/// names at once.
+/// Returns the named benchmarks in the given order, or all if none is named. The error lists all
+/// unknown names.
 fn choose(names: &[String]) -> Result<Vec<&'static Benchmark>> {
     if names.is_empty() {
         return Ok(BENCHMARKS.iter().collect());

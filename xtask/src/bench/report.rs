@@ -4,11 +4,11 @@ use std::fs;
 use std::process::Command;
 
 use super::BenchContext;
-use super::measure::{self, MedianRange, TextTable};
+use super::measure::{self, MedianRange, ResultTable};
 use crate::Result;
 
-/// Pages of an hour's experiment and of an hour's run, of stored results that
-/// an example of the report's crate makes up.
+/// Pages of an experiment of an hour and of a run of an hour, from stored results that an example
+/// of the report's crate generates.
 pub(super) fn report(bench: &BenchContext) -> Result<()> {
     let serval = bench.serval()?;
     let place = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
@@ -24,8 +24,13 @@ pub(super) fn report(bench: &BenchContext) -> Result<()> {
         "--",
     ]);
     bench.children.check(make.arg(place.path()))?;
-    let mut table =
-        TextTable::new(["an hour in seconds, two operations", "s", "MB of page", "MiB of memory", "wanted"]);
+    let mut table = ResultTable::new([
+        "an hour in seconds, two operations",
+        "s",
+        "MB of page",
+        "MiB of memory",
+        "wanted",
+    ]);
     for (folder, name, wanted) in [
         ("sweep", "2 stores, 8 points, 3 repeats of 75 s", "under 2 s, 3 MB"),
         ("run", "one run of 3,600 s", ""),

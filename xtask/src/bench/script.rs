@@ -4,14 +4,14 @@ use std::process::Command;
 
 use super::BenchContext;
 use super::figures::{line_value, workload_c};
-use super::measure::{self, MedianRange, TextTable, alternate};
+use super::measure::{self, MedianRange, ResultTable, alternate};
 use crate::Result;
 
-/// Operations of a run against the no-op store: some seconds, also in Lua.
+/// Operations of a run against the no-op store, which take a few seconds, also in Lua.
 const OPERATIONS: &str = "5000000";
 
-/// Workload C as a script over the core's own on the no-op store, one client:
-/// what an operation costs the client, all of it.
+/// Compares workload C as a script with the core workload on the no-op store, one client: the whole
+/// client cost of an operation.
 pub(super) fn script(bench: &BenchContext) -> Result<()> {
     let serval = bench.serval()?;
     let script = crate::root().join("workloads/scripts/workloadc.lua");
@@ -30,7 +30,7 @@ pub(super) fn script(bench: &BenchContext) -> Result<()> {
     let bounded = alternate(bench.pairs, || lua(&[]), || per_operation(&workload_c()))?;
     let unbounded =
         alternate(bench.pairs, || lua(&["-p", "script.budget=0"]), || per_operation(&workload_c()))?;
-    let mut table = TextTable::new(["workload C, noop, 1 client", "ns an operation", "over the core"]);
+    let mut table = ResultTable::new(["workload C, noop, 1 client", "ns an operation", "over the core"]);
     let mut row = |name: &str, time: MedianRange, ratio: String| {
         table.row([name.to_owned(), format!("{time:.0}"), ratio]);
     };

@@ -1,19 +1,18 @@
-//! Overhead of a sweep beside loading, warming up and measuring.
+//! Overhead of a sweep besides loading, warming up and measuring.
 
 use std::fs;
 use std::process::Command;
 
 use super::BenchContext;
-use super::measure::TextTable;
+use super::measure::ResultTable;
 use crate::Result;
 use crate::servers::{ServerOptions, redis::RedisServer};
 use crate::setup::{self, Missing, ProgramPurpose};
 
-/// What is loading, warming up or measuring, by the names of `time_s`. The
-/// measuring of a search is one, too.
+/// Names in `time_s` of loading, warming up and measuring, including the measuring of a search.
 const WANTED: [&str; 4] = ["loading", "warming up", "measuring", "searching"];
 
-/// Two stores, 8 points, 3 repeats of 10 s; with `--quick` of 2 s.
+/// Measures two stores, 8 points, 3 repeats of 10 s (2 s with `--quick`).
 pub(super) fn sweep(bench: &BenchContext) -> Result<()> {
     let serval = bench.serval()?;
     setup::provide(bench.children, ProgramPurpose::Redis, Missing::Install)?;
@@ -37,7 +36,7 @@ pub(super) fn sweep(bench: &BenchContext) -> Result<()> {
     let seconds = |name: &str| times.get(name).and_then(serde_json::Value::as_f64).unwrap_or(0.0);
     let all: f64 = times.keys().map(|name| seconds(name)).sum();
     let wanted: f64 = WANTED.iter().map(|name| seconds(name)).sum();
-    let mut table = TextTable::new(["a sweep of 2 stores, 8 points, 3 repeats", "s", "share of all"]);
+    let mut table = ResultTable::new(["a sweep of 2 stores, 8 points, 3 repeats", "s", "share of all"]);
     for name in times.keys() {
         let share = format!("{:.1} %", 100.0 * seconds(name) / all);
         table.row([name.clone(), format!("{:.1}", seconds(name)), share]);

@@ -1,9 +1,9 @@
-//! Yesquel against Redis: section 6.1 of its paper on one server, two client
-//! processes of 32 threads, keys of 64 bits and values of 100 bytes.
+//! Yesquel compared with Redis: section 6.1 of its paper on one server, with two client processes
+//! of 32 threads, keys of 64 bits and values of 100 bytes.
 //!
-//! Both servers run the whole time; loads go to them in turn. A thread of
-//! Redis's clients has a connection of its own, as Redis's clients have; those
-//! of Yesquel's share one a process, as Yesquel's do.
+//! Both servers run all the time, and measurements alternate. As is usual for each system, every
+//! thread of Redis's clients has a connection of its own, and all threads of a Yesquel process
+//! share one.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use self::half_load::{Load, half_load};
 use self::side::{LoadResult, SystemUnderTest, folder, free_port, options, wait_for};
 use super::BenchContext;
-use super::measure::{MedianRange, PairedMeasurements, TextTable, alternate};
+use super::measure::{MedianRange, PairedMeasurements, ResultTable, alternate};
 use crate::Result;
 use crate::setup;
 
@@ -29,14 +29,14 @@ pub(super) mod transactions;
 
 /// Client processes.
 const PROCESSES: u64 = 2;
-/// Threads of each, unless a figure is about their number.
+/// Threads of each process, unless the benchmark varies their number.
 const THREADS: u64 = 32;
 /// Keys of the paper's smaller loads.
 const KEYS: u64 = 10_000;
 /// Seconds of a measurement.
 const SECONDS: f64 = 4.0;
 
-/// The programs that are measured.
+/// The programs under test.
 struct Programs {
     yesquel: PathBuf,
     load: PathBuf,
@@ -47,7 +47,7 @@ impl Programs {
         Programs::build_with(bench, &[])
     }
 
-    /// With more than the load is made of otherwise.
+    /// Builds the programs with these additional arguments.
     fn build_with(bench: &BenchContext, more: &[&str]) -> Result<Programs> {
         let build = ["build", "--release", "--package", "yesquel-cli", "--package", "yesquel-bench"];
         bench.children.check(crate::cargo().args(build).args(more))?;
@@ -59,7 +59,7 @@ fn closed_loop(threads: u64) -> Vec<String> {
     options(&[("threads", threads.to_string()), ("seconds", SECONDS.to_string()), ("keys", KEYS.to_string())])
 }
 
-/// Measurements of both sides in turn, with all that the clients saw.
+/// Measures both sides alternately. Returns all results of the clients.
 fn compare(
     bench: &BenchContext,
     program: &Path,
@@ -71,8 +71,7 @@ fn compare(
     turns(bench, |which| [yesquel, redis][which].load(bench, program, workload, more), figure)
 }
 
-/// The first side's measurements and the second's, in turn, whatever it is that
-/// makes one.
+/// Alternates between the measurements of two sides.
 fn turns(
     bench: &BenchContext,
     measure: impl Fn(usize) -> Result<LoadResult>,
@@ -85,7 +84,7 @@ fn turns(
         Ok(figure(&seen))
     };
     let pairs = alternate(bench.pairs, || measure(0), || measure(1))?;
-    // Without the pair that was thrown away.
+    // Without the discarded pair.
     Ok((pairs, all.into_inner().map(|seen| seen[1..].to_vec())))
 }
 
@@ -93,10 +92,10 @@ fn median(seen: &[LoadResult], of: fn(&LoadResult) -> f64) -> f64 {
     MedianRange::of(&seen.iter().map(of).collect::<Vec<_>>()).map_or(f64::NAN, |spread| spread.median)
 }
 
-type Figures = TextTable<7>;
+type Figures = ResultTable<7>;
 
 fn heads() -> Figures {
-    TextTable::new([
+    ResultTable::new([
         "2 x 32 threads",
         "Yesquel/s",
         "Redis/s",
@@ -126,8 +125,8 @@ fn row(
     ]);
 }
 
-/// Section 6.1.2 on one server, in memory and with a sync a commit; 6.1.4's
-/// increasing keys.
+/// Section 6.1.2 on one server, in memory and with a sync for each commit, and the increasing keys
+/// of section 6.1.4.
 pub(super) fn yesquel(bench: &BenchContext) -> Result<()> {
     if setup::find("redis-server").is_none() {
         return Err("redis-server is not installed: apt-get install redis-server".to_owned());
@@ -160,7 +159,7 @@ pub(super) fn yesquel(bench: &BenchContext) -> Result<()> {
     durable(bench, &programs)
 }
 
-/// What Redis does for clients that send many reads at once.
+/// Prints Redis's throughput with pipelined reads.
 fn pipelined(bench: &BenchContext, load: &Path, redis: &SystemUnderTest) -> Result<()> {
     let mut more = closed_loop(1);
     more.extend(options(&[("pipeline", THREADS.to_string())]));
@@ -172,9 +171,10 @@ fn pipelined(bench: &BenchContext, load: &Path, redis: &SystemUnderTest) -> Resu
     Ok(())
 }
 
-/// Insert-mono: every insert is of the largest key so far, all into one leaf.
+/// Insert-mono: every insert has the largest key so far, so that all go to one leaf.
 fn increasing(bench: &BenchContext, load: &Path, yesquel: &SystemUnderTest) -> Result<()> {
-    let mut table = TextTable::new(["clients, increasing keys", "inserts/s", "of the best before", "aborts"]);
+    let mut table =
+        ResultTable::new(["clients, increasing keys", "inserts/s", "of the best before", "aborts"]);
     let mut best = f64::NAN;
     for threads in [1, 2, 4, 8, 16, 32] {
         let seen = yesquel.load_by(bench, load, "insert-mono", &closed_loop(threads), 1)?;
@@ -191,7 +191,7 @@ fn increasing(bench: &BenchContext, load: &Path, yesquel: &SystemUnderTest) -> R
     Ok(())
 }
 
-/// Every commit on disk before it is acknowledged.
+/// Every commit is synced to disk before it is acknowledged.
 fn durable(bench: &BenchContext, programs: &Programs) -> Result<()> {
     let (yesquel, redis) =
         (SystemUnderTest::yesquel(bench, programs, true)?, SystemUnderTest::redis(bench, true)?);

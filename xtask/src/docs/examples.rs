@@ -10,13 +10,12 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Block {
     /// Line of the opening fence, from 1.
     pub(crate) line: usize,
-    /// What stands after the opening fence: `sh`, `sh test`, `console`, `text`.
+    /// The info string of the opening fence: `sh`, `sh test`, `console`, `text`.
     pub(crate) info: String,
     pub(crate) text: String,
 }
 
-/// The pages whose commands are checked: the READMEs, the first steps and the
-/// how-to pages.
+/// Returns the pages whose commands are checked: the READMEs, the first steps and the how-to pages.
 pub(crate) fn pages(root: &Path) -> Vec<PathBuf> {
     let mut pages: Vec<PathBuf> = ["README.md", "yesquel/README.md", "docs/get-started.md"]
         .into_iter()

@@ -1,9 +1,9 @@
-//! What the pages need of Markdown: anchors, escapes, lines, links.
+//! Markdown of the pages: anchors, escapes, lines, links.
 
 use std::collections::BTreeMap;
 
-/// Longest line of a written page, characters. A little less than pages may
-/// have, for a mark may be kept at the end of a line.
+/// Longest line of a written page, characters. A little less than the limit of pages, as a mark may
+/// be kept at the end of a line.
 const WIDTH: usize = 96;
 
 /// Gives a page's headings the anchors that GitHub and mdBook give them.
@@ -47,11 +47,10 @@ pub(crate) fn escaped(text: &str) -> String {
     escaped
 }
 
-/// A paragraph in lines of at most [`WIDTH`] characters, an empty line before
-/// it.
+/// Returns a paragraph in lines of at most [`WIDTH`] characters, after an empty line.
 ///
-/// A word that Markdown would take for the mark of a list, a heading or a
-/// quotation at the start of a line stays on the line before.
+/// A word that Markdown would read as the mark of a list, a heading or a quotation at the start of
+/// a line stays on the line before.
 pub(crate) fn wrapped(text: &str) -> String {
     let mut lines = String::from("\n");
     let mut length = 0;

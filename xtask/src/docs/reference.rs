@@ -114,8 +114,8 @@ struct Anchors<'a> {
 }
 
 impl<'a> Anchors<'a> {
-    /// Gives anchors in the order in which the page has its headings, on which
-    /// the numbers of equal ones depend.
+    /// Assigns anchors in the order of the page's headings, which determines the numbers of equal
+    /// anchors.
     fn new(parts: &[(&'a str, Vec<&'a PropertyEntry>)]) -> Self {
         let mut slugs = Slugs::default();
         slugs.next("Properties");

@@ -27,7 +27,7 @@ impl AllowedCycle {
     }
 }
 
-/// Compares cycles with the text of the list; returns what is wrong.
+/// Compares cycles with the text of the list; returns the differences.
 pub(super) fn compare(list: &str, cycles: &[Cycle]) -> Result<Vec<String>> {
     let entries = parse(list)?;
     let mut problems = Vec::new();

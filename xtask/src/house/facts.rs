@@ -1,4 +1,4 @@
-//! What one source file says, without the syntax tree it was read from.
+//! The facts about a source file that the survey uses, without its syntax tree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -13,16 +13,16 @@ pub(super) struct FileFacts {
     pub(super) test_code: usize,
     /// Functions and methods with a body.
     pub(super) functions: Vec<FunctionFacts>,
-    /// Types that other builds than tests define.
+    /// Types that are compiled outside tests.
     pub(super) types: Vec<TypeName>,
 }
 
-/// Facts of one module, without what only tests compile.
+/// Facts about a module, without items that only tests compile.
 #[derive(Default)]
 pub(super) struct ModuleFacts {
     /// Whether only tests compile it.
     pub(super) test: bool,
-    /// Names of the items that it defines. Rust's namespaces are not told apart.
+    /// Names of the items that it defines. Rust's namespaces are merged.
     pub(super) items: BTreeSet<String>,
     /// Its `use` declarations, also those inside functions.
     pub(super) imports: Vec<Import>,

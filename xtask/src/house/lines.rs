@@ -1,11 +1,11 @@
-//! CodeLines of code, counted as `tokei` counts them: a line that holds at least
-//! one token. Comments, also documentation, and blank lines hold none.
+//! Lines of code, counted like `tokei`: lines with at least one token. Comments, documentation and
+//! blank lines have none.
 
 use std::ops::RangeInclusive;
 
 use proc_macro2::{Span, TokenStream, TokenTree};
 
-/// The lines of a file that hold code, each marked as a test's or not.
+/// The lines of a file that contain code, each marked as part of a test or not.
 #[derive(Default)]
 pub(super) struct CodeLines {
     kinds: Vec<LineKind>,
@@ -67,8 +67,8 @@ impl CodeLines {
     }
 }
 
-/// Whether a `#` stands for a documentation comment: then its span is that of
-/// the whole comment, not of one character.
+/// Returns whether a `#` begins a documentation comment: its span is then that of the whole
+/// comment, not of one character.
 fn is_documentation(span: Span) -> bool {
     let (start, end) = (span.start(), span.end());
     start.line != end.line || end.column - start.column > 1

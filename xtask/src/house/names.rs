@@ -1,11 +1,11 @@
-//! What a path in a module names, by the rules of Rust's name resolution.
+//! Resolves a path in a module to a definition, by the rules of Rust's name resolution.
 //!
-//! Namespaces are not told apart: where a module and a function share a name,
-//! the path names both. The privacy of items is not looked at, that of imports is.
+//! Namespaces are merged: where a module and a function share a name, the path names both. The
+//! visibility of items is ignored, that of imports is respected.
 
 use super::tree::{Module, ModuleTree};
 
-/// What a path names.
+/// The definition that a path names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Definition {
     Module(usize),

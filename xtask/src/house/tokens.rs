@@ -6,8 +6,8 @@ use super::facts::NamePath;
 
 /// Calls `found` with each path in the tokens and its line, also in groups.
 ///
-/// Field and method names after a dot, lifetimes and what a macro's variable
-/// (`$module::Store`) begins are no paths; `$crate` is `crate`.
+/// These are not paths: field and method names after a dot, lifetimes, and the rest of a path that
+/// a macro's variable begins (`$module::Store`). `$crate` is `crate`.
 pub(super) fn each_path(tokens: &TokenStream, found: &mut impl FnMut(NamePath, usize)) {
     let tokens: Vec<TokenTree> = tokens.clone().into_iter().collect();
     let mut at = 0;
@@ -36,7 +36,7 @@ pub(super) fn each_path(tokens: &TokenStream, found: &mut impl FnMut(NamePath, u
     }
 }
 
-/// What stands before the first segment of a path.
+/// The token before the first segment of a path.
 #[derive(PartialEq, Eq)]
 enum Before {
     Dollar,

@@ -88,7 +88,7 @@ fn fixture(children: &Children) -> Result<Fixture> {
     Ok(Fixture { servers: vec![Box::new(server)], variables })
 }
 
-/// Three nodes, each with all that the keyspaces of three replicas have.
+/// Three nodes; each has all data of keyspaces with three replicas.
 pub(crate) const RING: ServerKind = ServerKind {
     name: "cassandra-ring",
     purpose: ProgramPurpose::Cassandra,
@@ -115,8 +115,8 @@ fn token(number: u8) -> i64 {
     i64::MIN.wrapping_add_unsigned(part * u64::from(number.saturating_sub(1)))
 }
 
-/// A port that is free at the addresses of all nodes: they tell clients of each other without
-/// their ports.
+/// Returns a port that is free at the addresses of all nodes: nodes announce each other to clients
+/// without ports.
 fn free_ring_port() -> Result<u16> {
     for _ in 0..RING_PORTS_MAX {
         let port = process::free_port()?;
@@ -152,8 +152,8 @@ impl CassandraRing {
         Ok(ring)
     }
 
-    /// Starts the nodes, all at once: each has a third of the tokens by its configuration, so
-    /// that none must wait for what another hands over.
+    /// Starts all nodes at once: the configuration gives each a third of the tokens, so that no
+    /// node waits for data of another.
     fn begin(port: u16, children: &Children) -> Result<Self> {
         let class_path = maven::class_path(children, &[CASSANDRA])?;
         let storage_port = free_ring_port()?;
@@ -225,7 +225,7 @@ impl ServerHandle for RingNode {
         Vec::new()
     }
 
-    /// A node is ready once it asks all, itself among them, and all answer.
+    /// A node is ready once it has queried all nodes, including itself, and all answer.
     fn wait_until_ready(&self) -> Result<()> {
         self.process.wait_until_ready(RING_START_SECONDS_MAX, || {
             CqlConnection::open(self.address, None)
@@ -330,7 +330,7 @@ fn launch(
         // The ring has no earlier or later nodes, so there is nothing to wait for.
         .args(["-Dcassandra.ring_delay_ms=0", "-Dcassandra.skip_wait_for_gossip_to_settle=0"])
         .arg("-Dcassandra.superuser_setup_delay_ms=0")
-        // Every session checks its password anew; ours is random enough.
+        // Every session checks its password again; this password is random enough.
         .args(["-Dcassandra.auth_bcrypt_gensalt_log2_rounds=4", "-Dcassandra-foreground=yes"])
         .args(["-cp", class_path, "org.apache.cassandra.service.CassandraDaemon"]);
     ServerProcess::start(children, "cassandra", folder, &mut command)

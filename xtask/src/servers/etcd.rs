@@ -22,12 +22,12 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Members of a cluster.
 const SEVERAL: usize = 3;
 
-/// Bytes that a server stores before it takes no more; without it, 2 GiB,
-/// which a longer benchmark writes.
+/// Bytes that a server stores before it refuses writes. The default of 2 GiB is too little for a
+/// longer benchmark.
 const QUOTA: u64 = 8 << 30;
 
-/// Who may read and write everything, where a password is asked for, and who
-/// may only with the table `guest`; both have the same password.
+/// With authentication, this user may read and write everything, and the user below only the table
+/// `guest`; both have the same password.
 const USER: &str = "serval";
 const GUEST: &str = "guest";
 
@@ -165,8 +165,8 @@ impl EtcdServer {
         Ok(Self { process, port: member.clients, password: None })
     }
 
-    /// Waits until it answers. It has its ports by the time it says that it is
-    /// ready; on a stranger's it ends.
+    /// Waits until the server answers. It has bound its ports before it reports that it is ready,
+    /// and exits if another process uses them.
     fn wait(&self, tls: ServerTls) -> Result<()> {
         self.process.wait_until_ready(START_SECONDS_MAX, || {
             if !self.process.log_has("serving client traffic") {
@@ -183,7 +183,7 @@ impl EtcdServer {
         })
     }
 
-    /// Makes the users and asks for their password from now on.
+    /// Creates the users and enables authentication.
     fn guard(self, password: &str) -> Result<Self> {
         if password.is_empty() || password.contains(|c: char| c.is_control() || "\"\\".contains(c)) {
             return Err("an etcd password is not empty and has no control characters, quotes or backslashes"
@@ -249,8 +249,7 @@ impl MemberAddresses {
 mod tests {
     use super::*;
 
-    /// Nothing to test where no etcd is; `cargo xtask test` says so in its
-    /// summary.
+    /// Without etcd there is nothing to test; the summary of `cargo xtask test` says so.
     fn absent() -> bool {
         ["etcd", "openssl"].iter().any(|name| crate::setup::find(name).is_none())
     }

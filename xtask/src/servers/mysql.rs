@@ -48,8 +48,8 @@ fn fixture(children: &Children) -> Result<Fixture> {
 
 /// A server that answers. Dropping it stops it and removes its files.
 ///
-/// With a password it asks for it and offers TLS; without one it lets anyone
-/// in and has no TLS.
+/// With a password it requires the password and offers TLS; without one it requires none and has no
+/// TLS.
 pub(crate) struct MariaServer {
     process: ServerProcess,
     port: u16,
@@ -78,7 +78,7 @@ impl MariaServer {
         Self::start_with(children, options, &[])
     }
 
-    /// With settings of its own, which stand above ours.
+    /// Starts a server with these settings, which take precedence over the defaults.
     pub(crate) fn start_with(
         children: &Children,
         options: &ServerOptions,
@@ -106,8 +106,8 @@ impl MariaServer {
         let mut install = process::command_as(account, "mariadb-install-db");
         install.args(["--no-defaults", &data, "--auth-root-authentication-method=normal", "--skip-test-db"]);
         process::set_up(children, folder.path(), &mut install)?;
-        // In a file of a folder that only the server can read, for the
-        // arguments of a process are everybody's to see.
+        // In a file of a folder that only the server can read, since any user can see the arguments
+        // of a process.
         process::write(&folder.path().join("init.sql"), &init_sql(options)?)?;
         process::give(&folder.path().join("init.sql"), account)?;
         let mut command = process::command_as(account, "mariadbd");
@@ -140,8 +140,8 @@ impl MariaServer {
         }
         let process = ServerProcess::start(children, "mariadbd", folder, &mut command)?;
         let server = Self { process, port, password: options.password.clone() };
-        // It says so when it takes connections, and ends if the port is
-        // another's.
+        // The server reports when it accepts connections, and exits if another process uses the
+        // port.
         server.process.wait_until_ready(START_SECONDS_MAX, || {
             if server.process.log_has("ready for connections") {
                 Ok(())

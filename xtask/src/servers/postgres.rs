@@ -106,9 +106,8 @@ enum Commit {
 
 /// A server that answers. Dropping it stops it and removes its files.
 ///
-/// With a password it asks for it (SCRAM) and offers TLS, and wants a
-/// certificate of the user `certified` instead; without one it lets anyone in
-/// and has no TLS.
+/// With a password it requires the password (SCRAM), offers TLS, and requires a certificate of the
+/// user `certified`; without one it requires none and has no TLS.
 pub(crate) struct PostgresServer {
     process: ServerProcess,
     port: u16,
@@ -181,8 +180,8 @@ impl PostgresServer {
                 if password.is_empty() || password.contains(char::is_control) {
                     return Err("a Postgres password is not empty and has no control characters".to_owned());
                 }
-                // In a file of a folder that only the server can read, for the
-                // arguments of a process are everybody's to see.
+                // In a file of a folder that only the server can read, since any user can see the
+                // arguments of a process.
                 let file = folder.path().join("password");
                 process::write(&file, password)?;
                 process::give(&file, account)?;
@@ -229,7 +228,7 @@ impl PostgresServer {
             }
             let client = process::client_certificate(children, folder.path(), account)?;
             command.arg("-c").arg(format!("ssl_ca_file={}", client.display()));
-            // One user comes with a certificate, and with nothing else.
+            // One user authenticates by certificate only.
             let rules = folder.path().join("data/pg_hba.conf");
             let others =
                 fs::read_to_string(&rules).map_err(|error| format!("{}: {error}", rules.display()))?;

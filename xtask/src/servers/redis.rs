@@ -61,11 +61,11 @@ impl ReplicatedRedis {
         if let Some(password) = &options.password {
             replica.command(&["CONFIG", "SET", "masterauth", password])?;
         }
-        // Without waiting for more replicas to come.
+        // Without waiting for more replicas.
         primary.command(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"])?;
         replica.command(&["REPLICAOF", &Ipv4Addr::LOCALHOST.to_string(), &primary.port.to_string()])?;
-        // Its link is up up to a second before the first write comes by it: a primary waits for its
-        // replica's word, which comes once a second.
+        // The link is up as much as a second before the first write arrives: the primary waits for
+        // an acknowledgement of the replica, which is sent once a second.
         primary.command(&["SET", "heard", "yes"])?;
         replica.process.wait_until_ready(START_SECONDS_MAX, || {
             let heard = replica.command(&["EXISTS", "heard"])? != "0";
@@ -211,8 +211,8 @@ impl RedisServer {
     fn start_on(port: u16, children: &Children, options: &ServerOptions, mode: Mode) -> Result<Self> {
         let folder = process::folder("redis")?;
         let config = folder.path().join("redis.conf");
-        // In a file that only we can read (the folder's mode is 0700), for
-        // the arguments of a process are everybody's to see.
+        // In a file that only this user can read (the folder's mode is 0700), since any user can
+        // see the arguments of a process.
         let mut text = config_text(port, options)?;
         let mut bus = 0;
         match mode {
@@ -259,8 +259,8 @@ impl RedisServer {
         format!("{}:{}", Ipv4Addr::LOCALHOST, self.port)
     }
 
-    /// Asks the server one thing over a new connection, with the password if
-    /// there is one. Replies are text; a reply that is an array is an error.
+    /// Sends a command over a new connection, with the password if there is one. Replies are text;
+    /// an array is an error.
     pub(crate) fn command(&self, words: &[&str]) -> Result<String> {
         self.ask(words).map_err(|error| {
             format!("Redis on {}: {}: {error}", self.address(), words.first().unwrap_or(&""))
@@ -316,8 +316,7 @@ pub(crate) fn generated_password() -> Result<String> {
 mod tests {
     use super::*;
 
-    /// Nothing to test where no Redis is; `cargo xtask test` says so in its
-    /// summary.
+    /// Without Redis there is nothing to test; the summary of `cargo xtask test` says so.
     fn started(options: &ServerOptions) -> Option<RedisServer> {
         crate::setup::find("redis-server")?;
         Some(RedisServer::start(&Children::default(), options).unwrap())

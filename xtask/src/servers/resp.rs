@@ -1,5 +1,5 @@
-//! Just enough of Redis's protocol (RESP 2) to ask a server one thing at a
-//! time, so that no step depends on the client it is to test.
+//! The part of Redis's protocol (RESP 2) that sends one command at a time, so that no step depends
+//! on the client under test.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};

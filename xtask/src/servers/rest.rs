@@ -1,7 +1,7 @@
 //! An nginx that keeps resources as files (its WebDAV), on loopback only.
 //!
-//! It has no POST of its own; one is passed on to itself as a PUT, so that
-//! what YCSB's binding sends by default is answered by a real server.
+//! nginx has no POST; the configuration passes one on to itself as a PUT, so that a real server
+//! answers the requests that YCSB's binding sends by default.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -65,8 +65,8 @@ fn fixture(children: &Children) -> Result<Fixture> {
 
 /// A server that answers. Dropping it stops it and removes its files.
 ///
-/// With a password it asks for it (basic, of the user `serval`) and speaks
-/// TLS only; without one it lets anyone in and has no TLS.
+/// With a password it requires the password (basic authentication, user `serval`) and TLS; without
+/// one it requires none and has no TLS.
 struct RestServer {
     process: ServerProcess,
     port: u16,

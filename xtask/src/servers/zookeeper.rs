@@ -61,7 +61,7 @@ fn fixture(children: &Children) -> Result<Fixture> {
     Ok(Fixture { servers: vec![Box::new(open), Box::new(guarded)], variables })
 }
 
-/// Three servers that are one: any two of them go on without the third.
+/// An ensemble of three servers: any two of them continue without the third.
 pub(crate) const ENSEMBLE: ServerKind = ServerKind {
     name: "zookeeper-ensemble",
     purpose: ProgramPurpose::Zookeeper,
@@ -95,7 +95,7 @@ impl ZookeeperEnsemble {
         })
     }
 
-    /// Starts the servers. None of them answers before most are there.
+    /// Starts the servers. A server answers once a majority runs.
     fn begin(port: u16, children: &Children) -> Result<Self> {
         let mut members = String::new();
         for number in 1..=SEVERAL {
@@ -170,7 +170,7 @@ impl ServerHandle for ZookeeperServer {
     }
 }
 
-/// What a server of its own, and one of an ensemble, have in their files.
+/// Returns the settings that single servers and those of an ensemble share.
 fn config_text(folder: &TempDir, port: u16) -> String {
     format!(
         "tickTime=2000\ndataDir={}\nclientPort={port}\nclientPortAddress={}\nmaxClientCnxns=0\n\
@@ -180,7 +180,7 @@ fn config_text(folder: &TempDir, port: u16) -> String {
     )
 }
 
-/// Starts a server whose other files are in its folder.
+/// Starts a server with the other files in its folder.
 fn launch(
     children: &Children,
     folder: TempDir,

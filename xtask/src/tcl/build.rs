@@ -1,12 +1,12 @@
-//! SQLite's `testfixture`, made of the amalgamation that we slice and linked
-//! with our trees.
+//! SQLite's `testfixture`, built from the product's slice of the amalgamation and
+//! linked with Yesquel's trees.
 //!
-//! The C is compiled anew, for SQLite's tests look into it: as the product has
-//! it, and with what SQLite's own makefile adds. The tests' own C sources are
-//! of another version; the headers they see are those of the amalgamation.
-//! Rust comes from the static library. That has the product's C in it too, and
-//! the copy of `libsqlite3-sys`; the linker takes neither, for all that they
-//! define is there already.
+//! The C sources are compiled again, with the product's options and those that
+//! SQLite's makefile adds for tests. The tests' own C sources are of another
+//! version, so they are compiled with headers taken from the amalgamation. The Rust
+//! code comes from the static library. The library also contains the product's C
+//! code and the copy of `libsqlite3-sys`; the linker skips both, as their symbols
+//! are already defined.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
@@ -25,14 +25,14 @@ const HOOK: &str = "yesquel/sqlite/tests/tcl/hook.c";
 
 /// Options of the product that the tests' build omits.
 const NOT_IN_TESTS: &[&str] = &[
-    // They count memory.
+    // Tests count memory.
     "SQLITE_DEFAULT_MEMSTATUS=0",
-    // They know what LIKE and freed pages do without it.
+    // Tests expect LIKE and freed pages without these options.
     "SQLITE_LIKE_DOESNT_MATCH_BLOBS",
     "SQLITE_SECURE_DELETE",
 ];
 
-/// What the makefile has by other ways than its list for testfixture.
+/// Flags that the makefile adds outside its list for testfixture.
 const MORE: &[&str] =
     &["-DSQLITE_NO_SYNC=1", "-DSQLITE_ENABLE_RBU", "-DSQLITE_ENABLE_QRF_IN_TCL", "-DYESQUEL_TEST=1"];
 
@@ -70,7 +70,7 @@ pub(crate) fn testfixture(
     fs::create_dir_all(&gen_folder).map_err(failed(&gen_folder))?;
     for (name, text) in &headers {
         let file = gen_folder.join(name);
-        // Left as it is, it does not make its users old.
+        // An unchanged file is not written, so that its users stay up to date.
         if fs::read_to_string(&file).ok().as_ref() != Some(text) {
             fs::write(&file, text).map_err(failed(&file))?;
         }
@@ -119,8 +119,8 @@ pub(crate) fn testfixture(
     Ok(program)
 }
 
-/// The static library, and the folder in which the amalgamation was sliced for
-/// it.
+/// Builds the static library. Returns its path and the folder of its sliced
+/// amalgamation.
 fn library(children: &Children, arguments: &[String]) -> Result<(PathBuf, PathBuf)> {
     let mut command = crate::cargo();
     command.arg("build").args(arguments);
@@ -137,21 +137,21 @@ fn library(children: &Children, arguments: &[String]) -> Result<(PathBuf, PathBu
     let library = made.filter_map(Value::as_str).find(|file| file.ends_with(".a"));
     match (library, sliced) {
         (Some(library), Some(sliced)) => Ok((library.into(), sliced.into())),
-        _ => Err("cargo does not say where libyesquel's static library is".to_owned()),
+        _ => Err("cargo's messages do not name libyesquel's static library".to_owned()),
     }
 }
 
-/// A source file, with what determines whether its object is outdated.
+/// A source file and its object, with the digest of its inputs.
 struct CompilationUnit {
     source: PathBuf,
     object: PathBuf,
     /// Digest of its inputs, besides its flags.
     depends: u64,
-    /// SQLite itself, not one of the tests' sources.
+    /// Whether it is SQLite itself, not a source of the tests.
     is_core: bool,
 }
 
-/// Compiles what has changed.
+/// Compiles the units that have changed.
 fn compile(children: &Children, units: &[CompilationUnit], flags: &[String]) -> Result<()> {
     let stamp = |unit: &CompilationUnit| {
         (unit.object.with_extension("stamp"), format!("{:016x}", hash(&(unit.depends, flags))))
@@ -164,7 +164,7 @@ fn compile(children: &Children, units: &[CompilationUnit], flags: &[String]) -> 
     if old.is_empty() {
         return Ok(());
     }
-    eprintln!("    {} C sources are compiled", old.len());
+    eprintln!("    compiling {} C sources", old.len());
     let mut running: Vec<(&CompilationUnit, Running)> = Vec::new();
     let mut waiting = old.into_iter();
     loop {
@@ -188,17 +188,17 @@ fn compile(children: &Children, units: &[CompilationUnit], flags: &[String]) -> 
 
 fn cc(unit: &CompilationUnit, flags: &[String]) -> Command {
     let mut command = Command::new("cc");
-    // The tests' own sources are many, and run briefly.
+    // The tests' sources are many, and take little of the run time.
     command.arg(if unit.is_core { "-O1" } else { "-O0" });
     command.args(["-g1", "-w", "-c", "-o"]).arg(&unit.object).args(flags);
-    // In the amalgamation the declarations of variables define them.
+    // In the amalgamation, declarations of variables are definitions.
     let visible = if unit.is_core { "" } else { "extern" };
     command.arg(format!("-DSQLITE_PRIVATE={visible}")).arg(format!("-DSQLITE_API={visible}"));
     command.arg(&unit.source);
     command
 }
 
-/// How testfixture is compiled: as the makefile says, and with the product's
+/// Returns testfixture's compiler flags: the makefile's, and the product's
 /// features.
 fn flags(makefile: &str, defines: &str) -> Vec<String> {
     let own = makefile.lines().filter_map(|line| {
@@ -218,7 +218,7 @@ fn flags(makefile: &str, defines: &str) -> Vec<String> {
     flags
 }
 
-/// The sources of the tests' own commands, as the makefile lists them.
+/// Returns the sources of the tests' own commands that the makefile lists.
 fn test_sources(makefile: &str) -> Result<Vec<String>> {
     let (mut sources, mut is_list) = (Vec::<String>::new(), false);
     for line in makefile.lines() {
@@ -230,13 +230,16 @@ fn test_sources(makefile: &str) -> Result<Vec<String>> {
         }
     }
     if sources.len() < 50 {
-        return Err(format!("SQLite's makefile names only {} sources of tests", sources.len()));
+        return Err(format!(
+            "SQLite's makefile names only {} sources of tests; at least 50 were expected",
+            sources.len()
+        ));
     }
     sources.extend(["src/tclsqlite.c".to_owned(), "ext/qrf/qrf.c".to_owned()]);
     Ok(sources)
 }
 
-/// The headers that stand in an amalgamation, each with those that it includes.
+/// Returns the headers in an amalgamation, each with the headers that it includes.
 fn headers(amalgamation: &str) -> Result<Vec<(String, String)>> {
     let mut open: Vec<&str> = Vec::new();
     let mut headers: Vec<(String, String)> = Vec::new();
@@ -251,7 +254,7 @@ fn headers(amalgamation: &str) -> Result<Vec<(String, String)>> {
         }
         for (name, text) in &mut headers {
             if open.contains(&name.as_str()) {
-                // The amalgamation defines here what it had declared.
+                // The amalgamation has a definition in place of the declaration.
                 let declared = line.strip_suffix(" = SQLITE_VERSION;").map(|start| format!("{start};"));
                 text.push_str(declared.as_deref().unwrap_or(line));
                 text.push('\n');
@@ -269,7 +272,7 @@ fn headers(amalgamation: &str) -> Result<Vec<(String, String)>> {
     }
 }
 
-/// What the amalgamation has included before.
+/// Returns the `#include` of a header that the amalgamation has before this one.
 fn needs(header: &str) -> String {
     let needs = match header {
         "btreeInt.h" | "vdbeInt.h" | "fts3Int.h" => "sqliteInt.h",
@@ -290,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_are_the_makefiles_and_the_products() {
+    fn flags_come_from_the_makefile_and_the_product() {
         let makefile = "TESTFIXTURE_FLAGS  = -DSQLITE_TEST=1 -DA\nTESTFIXTURE_FLAGS += -DSQLITE_PRIVATE=\"\" -DB\nX = 1\n";
         let flags = flags(makefile, "B\nC=2\nSQLITE_SECURE_DELETE\n");
         assert_eq!(flags[..3], ["-DSQLITE_TEST=1", "-DA", "-DB"]);
@@ -299,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_taken_with_what_they_include() {
+    fn headers_contain_the_headers_that_they_include() {
         let text = "/***** Begin file sqliteInt.h *****/\na\n/***** Include hash.h in the middle *****/\n\
                     /***** Begin file hash.h *****/\nb\n/***** End of hash.h *****/\nc\n\
                     /***** End of sqliteInt.h *****/\n/***** Begin file vdbe.c *****/\nd\n/***** End of vdbe.c *****/\n";

@@ -1,14 +1,15 @@
-//! The strict list: which tests differ, and why.
+//! The strict list: the tests that differ, and the reasons.
 //!
 //! ```text
-//! fault 1: what it is
+//! fault 1: DESCRIPTION
 //! SCRIPT  TEST  REASON
 //! ```
 //!
-//! TEST is the name of a test; the beginning of the names of several, ended by
-//! `*`, of which all must fail; `*` for a script of which it is only said that
-//! it does not pass; or how the script ends: `(crash)`, `(hang)`, `(stop)`,
-//! `(leak)`.
+//! TEST is one of:
+//! * the name of a test;
+//! * a prefix followed by `*`: all tests with it must fail;
+//! * `*`: the script fails, whichever its tests;
+//! * how the script ends: `(crash)`, `(hang)`, `(stop)`, `(leak)`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,22 +18,22 @@ use crate::tcl::script::ScriptOutcome;
 
 /// Reasons for a difference, with their meaning.
 const REASONS: &[(&str, &str)] = &[
-    ("stock", "so it is with SQLite's own files: the tests are older than the SQLite, or not for root"),
-    (
-        "pages",
-        "looks at pages: the format of the file, its size, the numbers of roots, auto-vacuum, a damaged file",
-    ),
-    ("journal", "looks at journals: their modes, their files, what a crash leaves of them"),
-    ("locks", "expects that writers and readers of one file wait for each other, or several processes at it"),
-    ("vfs", "works by a VFS, or counts what one is asked"),
-    ("plan", "counts steps, pages or what is sorted, or sees the plan that statistics give"),
+    ("stock", "fails with SQLite's own files too: the tests are older than the SQLite, or fail as root"),
+    ("pages", "reads pages: the file's format or size, the numbers of roots, auto-vacuum, a damaged file"),
+    ("journal", "reads journals: their modes, their files, their state after a crash"),
+    ("locks", "expects the locks of one file, or several processes that open it"),
+    ("vfs", "needs a VFS, or counts its calls"),
+    ("plan", "counts steps, pages or sorts, or checks a plan that depends on statistics"),
     (
         "copies",
-        "copies the file of an open database time and again, and each waits for the clock, as after a crash",
+        "copies the file of an open database many times; each copy waits for its clock, as after a crash",
     ),
-    ("collation", "changes what a collation does under its index, whose entries are here in no order of it"),
-    ("limits", "a limit is another one, or is not there"),
-    ("memory", "lets memory or the disk fail, in places that are Rust's here"),
+    (
+        "collation",
+        "changes a collation without rebuilding its index; the order of such an index is undefined here",
+    ),
+    ("limits", "a limit differs or does not exist"),
+    ("memory", "injects failures of memory or disk into code that is Rust here"),
 ];
 
 /// Known differences by script.
@@ -53,39 +54,39 @@ impl Expected {
                 continue;
             }
             if let Some((fault, what)) = line.strip_prefix("fault ").and_then(|rest| rest.split_once(": ")) {
-                let fault = fault.parse().map_err(|_| wrong("a fault has a number"))?;
+                let fault = fault.parse().map_err(|_| wrong("the fault's number is not a number"))?;
                 if expected.faults.insert(fault, what.to_owned()).is_some() {
-                    return Err(wrong("this fault was there before"));
+                    return Err(wrong("this fault is already in the list"));
                 }
                 continue;
             }
             let words: Vec<&str> = line.split_whitespace().collect();
             let [script, test, reason] = words[..] else {
-                return Err(wrong("it is SCRIPT TEST REASON"));
+                return Err(wrong("the format is SCRIPT TEST REASON"));
             };
             match reason.strip_prefix("fault:").map(str::parse::<u32>) {
                 Some(Ok(fault)) => {
                     used.insert(fault);
                 }
                 None if REASONS.iter().any(|(known, _)| *known == reason) => {}
-                _ => return Err(wrong("there is no such reason")),
+                _ => return Err(wrong("unknown reason")),
             }
             let tests = expected.scripts.entry(script.to_owned()).or_default();
             if tests.iter().any(|(known, _)| known == test) {
-                return Err(wrong("this was there before"));
+                return Err(wrong("this test is already in the list"));
             }
             tests.push((test.to_owned(), reason.to_owned()));
         }
         let known: BTreeSet<u32> = expected.faults.keys().copied().collect();
         if let Some(fault) = known.symmetric_difference(&used).next() {
             return Err(format!(
-                "the list says what fault {fault} is and uses it nowhere, or the other way round"
+                "the list describes fault {fault} and does not use it, or uses it without a description"
             ));
         }
         Ok(expected)
     }
 
-    /// What differs of SQLite itself.
+    /// Keeps the differences that SQLite itself has.
     pub(crate) fn of_stock(mut self) -> Self {
         for tests in self.scripts.values_mut() {
             tests.retain(|(_, reason)| reason == "stock");
@@ -97,7 +98,7 @@ impl Expected {
         self.scripts.keys().map(String::as_str)
     }
 
-    /// Whether a script is known to hang: it is not worth the wait.
+    /// Returns whether a script is known to hang.
     pub(crate) fn hangs(&self, script: &str) -> bool {
         self.of(script).iter().any(|(test, _)| test == "(hang)")
     }
@@ -133,8 +134,8 @@ impl Expected {
         ListDifferences { known: failed.len() - unlisted.len(), unlisted, passes }
     }
 
-    /// The list's text as the outcomes would have it. What is new has no reason
-    /// yet; scripts that were not run stay as they are.
+    /// Returns the list's text for these outcomes. New entries get `reason`; entries of
+    /// scripts that did not run stay.
     pub(crate) fn rewritten(&self, outcomes: &BTreeMap<String, ScriptOutcome>, reason: &str) -> String {
         let mut text = String::new();
         for (fault, what) in &self.faults {
@@ -152,7 +153,7 @@ impl Expected {
                 continue;
             };
             for test in shortened(outcome) {
-                // As it was, or as the rest of the script.
+                // The reason that the test had, or the only reason of the script.
                 let same = listed.iter().find(|(known, _)| *known == test);
                 let reasons: BTreeSet<&str> = listed.iter().map(|(_, reason)| reason.as_str()).collect();
                 let only = reasons.first().filter(|_| reasons.len() == 1).copied();
@@ -163,8 +164,8 @@ impl Expected {
     }
 }
 
-/// The failures of a script, those together that begin alike and of which none
-/// passes.
+/// Returns the failures of a script. Failures with a common prefix become one entry
+/// if no test with the prefix passes.
 fn shortened(outcome: &ScriptOutcome) -> Vec<String> {
     let failures = outcome.failures();
     let mut short: Vec<String> = Vec::new();
@@ -182,14 +183,14 @@ fn shortened(outcome: &ScriptOutcome) -> Vec<String> {
     short
 }
 
-/// How an outcome and the list differ.
+/// Differences between an outcome and the list.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct ListDifferences {
-    /// Failures that are listed.
+    /// Number of listed failures.
     pub(crate) known: usize,
-    /// Failures that are not.
+    /// Failures that are not listed.
     pub(crate) unlisted: Vec<String>,
-    /// Listed, and nothing of it fails.
+    /// Entries of the list without a failure.
     pub(crate) passes: Vec<String>,
 }
 
@@ -199,7 +200,7 @@ impl ListDifferences {
     }
 }
 
-/// The reasons, for the help.
+/// Returns the reasons, for the help text.
 pub(crate) fn reasons() -> String {
     REASONS.iter().map(|(name, meaning)| format!("  {name:<9} {meaning}\n")).collect()
 }
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_listed_fails_and_what_fails_is_listed() {
+    fn unlisted_failures_and_listed_passes_are_differences() {
         let list = Expected::parse("fault 7: slow\ns s-1.1 pages\ns s-2.* fault:7\nt * journal\n").unwrap();
         let none = list.differences("s", &outcome(&["s-1.2"], &["s-1.1", "s-2.1"]));
         assert_eq!((none.is_none(), none.known), (true, 2));
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_says_why() {
+    fn each_entry_needs_a_known_reason() {
         assert!(Expected::parse("s s-1 because\n").is_err());
         assert!(Expected::parse("s s-1 fault:1\n").is_err());
         assert!(Expected::parse("fault 1: unused\n").is_err());
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_written_as_short_as_it_can_be() {
+    fn failures_with_a_common_prefix_become_one_entry() {
         let list = Expected::parse("s s-1.1 pages\nu u-1 plan\n").unwrap();
         let outcome = outcome(&["s-1.9"], &["s-1.1", "s-2.1", "s-2.2", "s-2.3"]);
         let text = list.rewritten(&BTreeMap::from([("s".to_owned(), outcome)]), "plan");

@@ -1,9 +1,9 @@
-//! `cargo xtask tcl`: SQLite's own tests, on our trees.
+//! `cargo xtask tcl`: SQLite's own tests on Yesquel's trees.
 //!
-//! `testfixture`, SQLite's Tcl with commands that look into it, is made of the
-//! amalgamation as we slice it. In it plain names are databases of Yesquel's in
-//! folders, and never the product's: `yesquel/sqlite/tests/tcl/hook.c`. What
-//! differs is on a strict list: `yesquel/sqlite/tests/tcl/expected.txt`.
+//! `testfixture`, SQLite's Tcl shell with commands for tests, is built from the
+//! product's slice of the amalgamation. It maps plain database names to Yesquel
+//! databases in folders (`yesquel/sqlite/tests/tcl/hook.c`). The expected
+//! differences are in a strict list: `yesquel/sqlite/tests/tcl/expected.txt`.
 
 mod build;
 mod expected;
@@ -32,10 +32,10 @@ use script::{DatabaseKind, ScriptOutcome, TclScript};
 /// Number of scripts that run at a time.
 const JOBS: usize = 2;
 
-/// The strict list.
+/// The list of expected differences.
 const LIST: &str = "yesquel/sqlite/tests/tcl/expected.txt";
 
-/// Folders of scripts in SQLite's sources, and what the names begin with.
+/// Folders of scripts in SQLite's sources, and the prefix of the scripts' names.
 const FOLDERS: &[(&str, &str)] = &[
     ("test", ""),
     ("ext/fts5/test", "fts5/"),
@@ -47,7 +47,7 @@ const FOLDERS: &[(&str, &str)] = &[
     ("ext/expert", "expert/"),
 ];
 
-/// Scripts that are not tests: they run others, or measure time.
+/// Scripts that are not tests: they run other scripts, or measure time.
 const NO_TESTS: &[&str] = &[
     "all",
     "extraquick",
@@ -161,41 +161,40 @@ const LAST: &[&str] = &[
     "thread003",
 ];
 
-/// How long a script may take, in seconds: the slowest of those that end take
-/// 100, and the machine may have other things to do.
+/// Time limit of a script, s. The slowest scripts take 100 s on an idle machine.
 const TIMEOUT: u64 = 300;
 
 #[derive(Args)]
 #[command(after_help = format!(
-    "Reasons of the list ({LIST}), besides `fault:N` for one that it describes:\n{}",
+    "Reasons in the list ({LIST}); `fault:N` refers to a fault that the list describes:\n{}",
     expected::reasons()
 ))]
 pub(crate) struct TclArguments {
-    /// Only scripts of such names, as `select*` or `fts5/*`; may be given several times
+    /// Run only scripts with these names, such as `select*` or `fts5/*`; may be given several times
     #[arg(long, value_name = "GLOB")]
     only: Vec<String>,
-    /// Start no script after so many minutes; those that test SQL come first
+    /// Start no script after this many minutes; tests of SQL run first
     #[arg(long, value_name = "N")]
     minutes: Option<f64>,
-    /// Test SQLite's own files instead, by the same program
+    /// Test SQLite's own files instead, with the same program
     #[arg(long)]
     stock: bool,
-    /// How long a script may take
+    /// Time limit of a script
     #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT)]
     timeout: u64,
-    /// Print what was found as one JSON value
+    /// Print the results as one JSON value
     #[arg(long)]
     json: bool,
-    /// Change the list to what was found; what is new gets this reason
+    /// Update the list from the results; new entries get this reason
     #[arg(long, value_name = "REASON")]
     write: Option<String>,
-    /// Run also those that are known to hang
+    /// Also run scripts that are known to hang
     #[arg(long)]
     hanging: bool,
-    /// Name the scripts and run none
+    /// List the scripts without running them
     #[arg(long)]
     list: bool,
-    /// Cargo's arguments for libyesquel [default: its release]
+    /// Cargo's arguments to build libyesquel [default: its release build]
     #[arg(skip = released())]
     library: Vec<String>,
 }
@@ -205,8 +204,8 @@ fn released() -> Vec<String> {
 }
 
 impl TclArguments {
-    /// As many scripts as the time allows, on the library that Cargo builds with
-    /// these arguments, or on its release.
+    /// Returns arguments for a run with a time limit, on the library that Cargo builds
+    /// with these arguments, or on its release build.
     pub(crate) fn within(minutes: f64, library: Option<&[&str]>) -> Self {
         let library = library.map(|words| words.iter().map(|&word| word.to_owned()).collect());
         TclArguments {
@@ -231,10 +230,10 @@ struct TclResults {
     left_out: usize,
 }
 
-/// Whether all is as the list says.
+/// Runs `cargo xtask tcl`. Returns whether the results match the list.
 pub(crate) fn tcl(arguments: &TclArguments, children: &Children) -> Result<bool> {
     let sources = provide(children, Missing::Install)?;
-    let (passed, summary) = told(arguments, &sources, None, children)?;
+    let (passed, summary) = run(arguments, &sources, None, children)?;
     if !arguments.list && !arguments.json {
         println!("{summary}");
     }
@@ -249,9 +248,9 @@ pub(crate) fn provide(children: &Children, missing: Missing) -> Result<PathBuf> 
     source::provide(children, &folder, missing)
 }
 
-/// Whether all is as the list says, and one line about it. With `passed`, a
-/// program that passed before and has not changed is not run.
-pub(crate) fn told(
+/// Runs scripts. Returns whether the results match the list, and a summary of one
+/// line. With `passed`, nothing runs if the same inputs passed before.
+pub(crate) fn run(
     arguments: &TclArguments,
     sources: &Path,
     passed: Option<&Passed>,
@@ -262,11 +261,11 @@ pub(crate) fn told(
     let whole = Expected::parse(&fs::read_to_string(&list).map_err(failed(&list))?)?;
     let mut scripts = scripts(sources)?;
     if let Some(unknown) = whole.scripts().find(|name| !scripts.iter().any(|script| script.name == *name)) {
-        return Err(format!("{LIST} has a script that is not there: {unknown}"));
+        return Err(format!("{LIST}: no script has the name {unknown}"));
     }
     scripts.retain(|script| is_one_of(&script.name, &arguments.only) || arguments.only.is_empty());
     if scripts.is_empty() {
-        return Err("there is no such script (--list names them)".to_owned());
+        return Err("no script matches --only (--list shows all scripts)".to_owned());
     }
     if arguments.list {
         scripts.iter().for_each(|script| println!("{}", script.name));
@@ -281,19 +280,22 @@ pub(crate) fn told(
         true => (DatabaseKind::Stock, whole.of_stock()),
         false => (DatabaseKind::Trees, whole),
     };
-    // In memory, where there is such a folder: databases are made by the thousand.
+    // In memory if possible, since scripts create thousands of databases.
     let memory = Some(PathBuf::from("/dev/shm")).filter(|memory| memory.is_dir());
     let runs = memory.unwrap_or_else(|| folder.clone()).join(format!("yesquel-tcl-{}", std::process::id()));
     let found = script::engine(children, &program, engine, &runs.join("engine")).and_then(|()| {
         let all = scripts.len();
         scripts.retain(|script| arguments.hanging || !expected.hangs(&script.name));
         if scripts.len() < all {
-            eprintln!("    {} scripts hang and are left out (--hanging)", all - scripts.len());
+            eprintln!(
+                "    {} scripts are skipped because they hang (--hanging runs them)",
+                all - scripts.len()
+            );
         }
         if arguments.minutes.is_some() {
             scripts.sort_by_key(|script| rank(&script.name));
         }
-        run(arguments, children, &program, scripts, engine, &expected, &runs)
+        run_scripts(arguments, children, &program, scripts, engine, &expected, &runs)
     });
     let _ = fs::remove_dir_all(&runs);
     let found = found?;
@@ -312,8 +314,8 @@ pub(crate) fn told(
     Ok((differ == 0, summary))
 }
 
-/// A digest of what decides how the scripts end: the program, the list, this
-/// program, and the version of the scripts, which the folder's name has.
+/// Returns a digest of the inputs: the program, the list, xtask, and the version of
+/// the scripts, which is in the folder's name.
 fn stamp(program: &Path, sources: &Path, list: &Path) -> Option<String> {
     let mut stamp = InputDigest::new();
     stamp.content(program, &|_| false);
@@ -329,8 +331,8 @@ fn rank(name: &str) -> (bool, usize) {
     (is_last, FIRST.iter().position(|glob| matches(name, glob)).unwrap_or(FIRST.len()))
 }
 
-/// The scripts, two at a time.
-fn run(
+/// Runs the scripts, two at a time.
+fn run_scripts(
     arguments: &TclArguments,
     children: &Children,
     program: &Path,
@@ -364,7 +366,7 @@ fn run(
             if !differences.is_none() {
                 let kept = logs.join(script.name.replace('/', "-"));
                 fs::copy(&log, &kept).map_err(failed(&kept))?;
-                eprintln!("{}{}", cleared(), told_of(&script.name, &differences, &kept));
+                eprintln!("{}{}", cleared(), difference_text(&script.name, &differences, &kept));
             }
             found.outcomes.insert(script.name.clone(), outcome);
             found.differences.insert(script.name, differences);
@@ -396,13 +398,13 @@ fn progress(done: usize, count: usize, started: Instant, minutes: Option<f64>) {
     }
 }
 
-/// Begins the terminal's line anew.
+/// Returns the escape sequence that clears the terminal's line.
 fn cleared() -> &'static str {
     if stderr().is_terminal() { "\r\x1b[K" } else { "" }
 }
 
 /// A script that is not as the list says.
-fn told_of(name: &str, differences: &ListDifferences, log: &Path) -> String {
+fn difference_text(name: &str, differences: &ListDifferences, log: &Path) -> String {
     let some = |names: &[String]| {
         let shown = names.iter().take(8).cloned().collect::<Vec<_>>().join(" ");
         if names.len() > 8 { format!("{shown} and {} more", names.len() - 8) } else { shown }
@@ -451,7 +453,7 @@ fn as_json(found: &TclResults) -> serde_json::Value {
     json!({ "scripts": scripts, "left out": found.left_out })
 }
 
-/// The comment that a list begins with.
+/// Returns the comment at the start of a list.
 fn head(list: &Path) -> Result<String> {
     let text = fs::read_to_string(list).map_err(failed(list))?;
     Ok(text
@@ -461,7 +463,7 @@ fn head(list: &Path) -> Result<String> {
         .collect())
 }
 
-/// All scripts.
+/// Returns all scripts, by name.
 fn scripts(sources: &Path) -> Result<Vec<TclScript>> {
     let mut scripts = Vec::new();
     for (folder, prefix) in FOLDERS {
@@ -484,7 +486,7 @@ fn is_one_of(name: &str, globs: &[String]) -> bool {
     globs.iter().any(|glob| matches(name, glob))
 }
 
-/// Whether a name is as a glob with `*` says.
+/// Returns whether a name matches a glob with `*`.
 fn matches(name: &str, glob: &str) -> bool {
     match glob.split_once('*') {
         None => name == glob,
@@ -498,17 +500,17 @@ fn matches(name: &str, glob: &str) -> bool {
 fn folder() -> PathBuf {
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
     let root = crate::root();
-    // The scripts work elsewhere, and what compilers say is read by people.
+    // Absolute: scripts run in other folders, and compilers print these paths.
     root.canonicalize().unwrap_or(root).join(target).join("tcl")
 }
 
-/// A failure with a file.
+/// Adds a file's path to an error.
 fn failed(path: &Path) -> impl Fn(std::io::Error) -> String + use<> {
     let path = path.display().to_string();
     move |error| format!("{path}: {error}")
 }
 
-/// What a command prints into its pipe; anything but success is an error.
+/// Returns the standard output of a command; a failed command is an error.
 fn printed(children: &Children, command: &mut Command) -> Result<String> {
     let mut running = children.start(command)?;
     let mut output = Vec::new();
@@ -532,14 +534,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn globs() {
+    fn globs_match_names() {
         assert!(matches("select1", "select*") && matches("fts5/fts5aa", "fts5/*") && matches("a", "a"));
         assert!(rank("select1") < rank("pragma") && rank("pragma") < rank("wherefault"));
         assert!(!matches("select1", "select") && !matches("xselect", "select*") && matches("abc", "a*c"));
     }
 
     #[test]
-    fn the_list_is_sound() {
+    fn the_list_is_valid() {
         let list = crate::root().join(LIST);
         Expected::parse(&fs::read_to_string(&list).unwrap()).unwrap();
     }

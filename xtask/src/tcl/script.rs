@@ -11,22 +11,22 @@ use crate::Result;
 use crate::children::Children;
 use crate::tcl::failed;
 
-/// The script that runs a test script, from the workspace's root.
+/// The Tcl script that runs a test script, relative to the workspace.
 const RUN: &str = "yesquel/sqlite/tests/tcl/run.tcl";
 
 /// Meaning of plain database names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DatabaseKind {
-    /// Databases of Yesquel's, in folders.
+    /// Yesquel databases, in folders.
     Trees,
     /// SQLite's files.
     Stock,
 }
 
-/// A script of SQLite's.
+/// A test script of SQLite.
 #[derive(Clone, Debug)]
 pub(crate) struct TclScript {
-    /// `select1`, `fts5/fts5aa`.
+    /// Its name, such as `select1` or `fts5/fts5aa`.
     pub(crate) name: String,
     pub(crate) file: PathBuf,
 }
@@ -59,7 +59,7 @@ pub(crate) struct ScriptOutcome {
 }
 
 impl ScriptOutcome {
-    /// All that is wrong, by the names of the list.
+    /// Returns all failures, by their names in the list.
     pub(crate) fn failures(&self) -> Vec<String> {
         let ending = match self.ending {
             Ending::Finished => None,
@@ -72,7 +72,7 @@ impl ScriptOutcome {
     }
 }
 
-/// The folders of a script: where it works, and where its databases are.
+/// The folders of a script: its working directory and its databases.
 struct ScriptFolders {
     work: PathBuf,
     databases: PathBuf,
@@ -80,7 +80,7 @@ struct ScriptFolders {
 }
 
 impl ScriptFolders {
-    /// Empty ones.
+    /// Creates empty folders.
     fn new(folder: &Path) -> Result<ScriptFolders> {
         let _ = fs::remove_dir_all(folder);
         let folders = ScriptFolders {
@@ -113,7 +113,8 @@ impl ScriptFolders {
     }
 }
 
-/// Runs a script. Its output stays in `folder`.
+/// Runs a script. Returns its outcome and the path of its output, which is below
+/// `folder`.
 pub(crate) fn run(
     children: &Children,
     program: &Path,
@@ -136,7 +137,7 @@ pub(crate) fn run(
     // Past the time limit, kill the script and its children.
     let status = if is_late { None } else { Some(running.wait()?.status) };
     let log = fs::read(&folders.log).map_err(failed(&folders.log))?;
-    let mut outcome = understood(&String::from_utf8_lossy(&log));
+    let mut outcome = parse_log(&String::from_utf8_lossy(&log));
     if is_late {
         outcome.ending = Ending::Hang;
     } else if status.is_none_or(|status| status.signal().is_some()) {
@@ -147,8 +148,8 @@ pub(crate) fn run(
     Ok((outcome, folders.log))
 }
 
-/// Asks who answers: a file that a plain name has made is SQLite's, or tells of
-/// a database of ours.
+/// Checks which engine the program uses: a file with a plain name is a SQLite
+/// database, or names a Yesquel database.
 pub(crate) fn engine(children: &Children, program: &Path, engine: DatabaseKind, folder: &Path) -> Result<()> {
     let folders = ScriptFolders::new(folder)?;
     let file = folder.join("engine.test");
@@ -168,12 +169,12 @@ pub(crate) fn engine(children: &Children, program: &Path, engine: DatabaseKind, 
     if answer.trim() == "7" && is_so {
         Ok(())
     } else {
-        Err(format!("not {engine:?} answers, but another engine"))
+        Err(format!("the program does not use {engine:?} databases"))
     }
 }
 
 /// Parses the output of a script.
-fn understood(log: &str) -> ScriptOutcome {
+fn parse_log(log: &str) -> ScriptOutcome {
     let mut outcome = ScriptOutcome { ending: Ending::Stop, ..ScriptOutcome::default() };
     for line in log.lines() {
         if let Some((name, rest)) = line.split_once("... ") {
@@ -193,7 +194,7 @@ fn understood(log: &str) -> ScriptOutcome {
             outcome.ending = Ending::Crash;
         }
     }
-    // A name may be that of several.
+    // Several tests may share a name.
     outcome.passed.retain(|name| !outcome.failed.contains(name));
     outcome
 }
@@ -203,13 +204,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_script_says_is_understood() {
+    fn the_output_of_a_script_is_parsed() {
         let text = "a-1.1... Ok\na-1.2...\n! a-1.2 expected: [1]\n! a-1.2 got:      [2]\na-1.3... Ok\n\
                     a-1.4...\nError: no such table: x\nSQLite 2026\n2 errors out of 4 tests on vm\n\
                     !Failures on these tests: a-1.2 a-1.4\nUnfreed memory: 16 bytes in 1 allocations\n";
-        let outcome = understood(text);
+        let outcome = parse_log(text);
         assert_eq!(outcome.passed, BTreeSet::from(["a-1.1".to_owned(), "a-1.3".to_owned()]));
         assert_eq!(outcome.failures(), ["a-1.2", "a-1.4", "(leak)"]);
-        assert_eq!(understood("a-1.1... Ok\n").failures(), ["(stop)"]);
+        assert_eq!(parse_log("a-1.1... Ok\n").failures(), ["(stop)"]);
     }
 }

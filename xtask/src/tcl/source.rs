@@ -1,4 +1,4 @@
-//! The tests: Debian's source package of SQLite, and what is in its archive.
+//! The sources of SQLite's tests, from Debian's source package of SQLite.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ const VERSION: &str = "3.53.4";
 const SUITE: &str = "sid";
 const SHA256: &str = "05366adc8ee80c6b1faa71285b49d133c2121238ca58934b077fdeb95934abd4";
 
-/// SQLite's source tree below `folder`, fetched if it is not there.
+/// Returns SQLite's source tree below `folder`; fetches it if it is missing.
 pub(crate) fn provide(children: &Children, folder: &Path, missing: Missing) -> Result<PathBuf> {
     let tree = folder.join(format!("sqlite3-{VERSION}"));
     if tree.join("main.mk").is_file() {
@@ -32,7 +32,7 @@ pub(crate) fn provide(children: &Children, folder: &Path, missing: Missing) -> R
     if sum.split_whitespace().next() != Some(SHA256) {
         return Err(format!("{}: its SHA-256 is not {SHA256}", archive.display()));
     }
-    // Another name until it is whole.
+    // Under another name until it is complete.
     let whole = folder.join("unpacked");
     let _ = fs::remove_dir_all(&whole);
     fs::create_dir_all(&whole).map_err(failed(&whole))?;
@@ -41,7 +41,7 @@ pub(crate) fn provide(children: &Children, folder: &Path, missing: Missing) -> R
     Ok(tree)
 }
 
-/// What a command prints.
+/// Returns the output of a command.
 fn output(children: &Children, command: &mut Command) -> Result<String> {
     crate::tcl::printed(children, command.stdout(Stdio::piped()))
 }

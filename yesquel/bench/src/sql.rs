@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_says_where_and_whose() {
+    fn a_target_names_a_location_and_an_engine() {
         let name =
             |kind: &str, rest: &str| SqlLocation::of(kind, rest).map(|place| (place.name, place.stock));
         assert_eq!(name("sql", "host:1"), Some(("yesquel://host:1/bench".to_owned(), false)));
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn both_do_the_same() {
+    fn yesquel_and_sqlite_return_the_same_results() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name).display().to_string();
         for (kind, name) in

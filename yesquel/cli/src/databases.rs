@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn yes_is_yes_in_any_letters() {
+    fn yes_is_accepted_in_any_case() {
         assert!(["y", "Y", "yes", "YES", " Yes\n"].into_iter().all(is_yes));
         assert!(!["", "\n", "n", "no", "ye", "yes please"].into_iter().any(is_yes));
     }

@@ -107,7 +107,7 @@ mod tests {
     use rusqlite::{Connection, types::Value};
 
     #[test]
-    fn a_literal_is_read_as_the_value_that_it_is_of() {
+    fn literals_round_trip() {
         let connection = Connection::open_in_memory().unwrap();
         let texts = ["", "a", "it's", "a\nb", "a\r\nb'", "\\n\n\\012", "\\r\\015\r(\\r0)", "\u{0}a", "süß"];
         let mut values: Vec<Value> = texts.iter().map(|text| Value::Text((*text).to_owned())).collect();

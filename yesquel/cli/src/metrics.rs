@@ -261,7 +261,7 @@ mod tests {
     };
 
     #[test]
-    fn a_status_becomes_text_that_prometheus_reads() {
+    fn a_status_is_written_in_prometheus_format() {
         let status = ServerStatus {
             memory: yesquel::status::MemoryStatus { bytes: 512, ..Default::default() },
             log: yesquel::status::LogStatus {
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn half_requests_do_not_stop_whole_ones() {
+    fn incomplete_requests_do_not_block_complete_ones() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();

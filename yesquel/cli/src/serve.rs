@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_can_work_with_is_refused() {
+    fn unusable_settings_are_refused() {
         for little in ["0", "1K", "1023K"] {
             assert_eq!(memory(little), Err(format!("'{little}' is too little: at least 1M")));
         }

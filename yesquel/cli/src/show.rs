@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_shown_as_people_read_them() {
+    fn numbers_are_shown_in_readable_units() {
         assert_eq!(
             [bytes(0), bytes(1023), bytes(1536), bytes(5 << 30)],
             ["0 B", "1023 B", "1.5 KiB", "5.0 GiB"]
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_shown_as_they_can_be_given() {
+    fn printed_bytes_are_valid_arguments() {
         for (bytes, shown) in [
             (&b"apples"[..], "apples"),
             ("süß".as_bytes(), "süß"),

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_trees_stand_in_rows_and_nothing_on_anything_else() {
+    fn wide_trees_wrap_into_rows_without_overlap() {
         for (leaves, fan, width_max) in
             [(3, 8, ROW), (521, 600, 4_000.0), (521, 60, 5_000.0), (1_900, 60, 9_000.0)]
         {

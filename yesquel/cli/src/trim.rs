@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_has_stopped_growing_gives_back_what_it_does_not_use() {
+    fn a_server_that_stopped_growing_returns_free_memory() {
         let mut rule = Rule::default();
         assert!(!rule.is_time(look(100, 300)), "it grows");
         assert!(!rule.is_time(look(200, 400)), "it grows");
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_little_to_be_had_it_asks_more_and_more_seldom() {
+    fn trims_that_free_little_become_rare() {
         let mut rule = Rule { before: 100 * MIB, ..Rule::default() };
         let mut asked = Vec::new();
         for second in 0..400 {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_allocator_is_asked_and_the_process_has_memory() {
+    fn trimming_and_reading_resident_memory_work() {
         trim();
         assert!(resident().is_ok_and(|bytes| bytes > 0));
     }

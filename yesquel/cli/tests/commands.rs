@@ -34,7 +34,7 @@ fn serve(place: &Path, more: &[&str]) -> Server {
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let mut said = Vec::new();
     while !said.last().is_some_and(|line: &String| line.contains("ready")) {
-        said.push(lines.next().expect("it ends before it is ready").unwrap());
+        said.push(lines.next().expect("the server ended before it was ready").unwrap());
     }
     // Later output must not fill the pipe.
     std::thread::spawn(move || lines.for_each(drop));
@@ -73,7 +73,7 @@ impl Server {
 }
 
 #[test]
-fn databases_and_keys_are_made_read_and_dropped() {
+fn databases_and_keys_are_created_read_and_dropped() {
     let place = tempfile::tempdir().unwrap();
     let server = serve(place.path(), &[]);
     assert_eq!(server.prints(&["databases", "list", "SOCKET"]), "");
@@ -110,7 +110,7 @@ fn databases_and_keys_are_made_read_and_dropped() {
     assert_eq!(server.run(&["tree", "SOCKET", "shop/stock", "get", "long", "--raw"]).stdout, value);
     assert_eq!(tree(&["--hex", "get", "6170706c6573"]), "37\n");
     assert_eq!(server.prints(&["databases", "list", "SOCKET", "--json"]), "{\"shop\":[\"a/b\",\"stock\"]}\n");
-    // There is no terminal to ask on.
+    // Without a terminal the command cannot ask for confirmation.
     let (status, said) = server.fails(&["databases", "drop", "SOCKET", "shop"]);
     assert!(status == 2 && said.contains("--yes"), "{said}");
     server.prints(&["databases", "drop", "SOCKET", "shop", "--yes"]);
@@ -119,7 +119,7 @@ fn databases_and_keys_are_made_read_and_dropped() {
 }
 
 #[test]
-fn what_is_printed_is_exact_and_can_be_given() {
+fn printed_keys_are_exact_and_valid_arguments() {
     let place = tempfile::tempdir().unwrap();
     let server = serve(place.path(), &["--durability", "none"]);
     let address = yesquel::Address::Unix(server.socket.clone());
@@ -156,7 +156,7 @@ fn what_is_printed_is_exact_and_can_be_given() {
 }
 
 #[test]
-fn a_tree_is_drawn_and_a_server_says_how_it_does() {
+fn a_tree_is_drawn_and_a_server_reports_its_status() {
     let place = tempfile::tempdir().unwrap();
     let server = serve(place.path(), &["--durability", "none"]);
     let store = yesquel::Store::connect(
@@ -183,7 +183,7 @@ fn a_tree_is_drawn_and_a_server_says_how_it_does() {
         (drawn, picture, server.prints(&["tree", "SOCKET", "big/map", "draw", "--svg", "-"]))
     };
     let (drawn, picture, printed) =
-        (0..100).map(|_| draw()).find(|drawn| *drawn == draw()).expect("a tree that comes to rest");
+        (0..100).map(|_| draw()).find(|drawn| *drawn == draw()).expect("a tree without further splits");
     // All leaves in order, from the unbounded start to the unbounded end.
     let leaves: Vec<&str> = drawn.lines().filter(|line| line.contains(" keys, ")).collect();
     assert!(leaves.len() > 5 && leaves[0].contains("... to 'key"), "{drawn}");
@@ -200,7 +200,7 @@ fn a_tree_is_drawn_and_a_server_says_how_it_does() {
 }
 
 #[test]
-fn metrics_have_a_port_of_their_own() {
+fn metrics_are_served_on_a_separate_port() {
     let place = tempfile::tempdir().unwrap();
     let server = serve(place.path(), &["--metrics", "127.0.0.1:0", "--log-format", "json"]);
     let line = server.said.iter().find(|line| line.contains("/metrics")).unwrap();
@@ -219,7 +219,7 @@ fn metrics_have_a_port_of_their_own() {
 }
 
 #[test]
-fn a_server_ends_in_order_and_says_what_it_cannot_do() {
+fn a_server_shuts_down_cleanly_and_explains_refusals() {
     let place = tempfile::tempdir().unwrap();
     let mut server = serve(place.path(), &[]);
     let second = |arguments: &[&str]| {
@@ -292,7 +292,7 @@ fn last_file(place: &Path, kind: &str) -> PathBuf {
     files.filter(is_one).max().unwrap()
 }
 
-/// Makes a folder with a checkpoint; its server was shut down cleanly or killed.
+/// Creates a folder with a checkpoint; its server was shut down cleanly or killed.
 fn folder_with_checkpoint(place: &Path, in_order: bool) {
     // Each transaction exceeds the checkpoint interval, half of the last checkpoint and a segment.
     let mut server = serve(place, &["--checkpoint-every", "64K"]);
@@ -311,7 +311,7 @@ fn folder_with_checkpoint(place: &Path, in_order: bool) {
 }
 
 #[test]
-fn a_log_whose_end_went_missing_is_told() {
+fn a_log_without_its_end_is_reported() {
     let place = tempfile::tempdir().unwrap();
     folder_with_checkpoint(place.path(), true);
     let log = last_file(place.path(), "log-");
@@ -332,7 +332,7 @@ fn a_log_whose_end_went_missing_is_told() {
 }
 
 #[test]
-fn an_end_of_the_log_that_is_not_whole_is_told() {
+fn an_incomplete_end_of_the_log_is_reported() {
     let place = tempfile::tempdir().unwrap();
     folder_with_checkpoint(place.path(), false);
     // Same state as after a crash during a write.
@@ -343,16 +343,16 @@ fn an_end_of_the_log_that_is_not_whole_is_told() {
     bytes.extend_from_slice(b"YQLBhalf");
     std::fs::write(&log, &bytes).unwrap();
     let server = serve(place.path(), &["--log-format", "json"]);
-    let told = server.said.iter().find(|line| line.contains("cut off")).expect("it says nothing of it");
-    let told: serde_json::Value = serde_json::from_str(told).unwrap();
-    assert_eq!((&told["level"], &told["fields"]["offset"]), (&"WARN".into(), &end.into()), "{told}");
-    assert_eq!(told["fields"]["bytes"], 8, "{told}");
-    assert_eq!(told["fields"]["file"], log.to_str().unwrap(), "{told}");
+    let entry = server.said.iter().find(|line| line.contains("cut off")).expect("no line about the cut");
+    let entry: serde_json::Value = serde_json::from_str(entry).unwrap();
+    assert_eq!((&entry["level"], &entry["fields"]["offset"]), (&"WARN".into(), &end.into()), "{entry}");
+    assert_eq!(entry["fields"]["bytes"], 8, "{entry}");
+    assert_eq!(entry["fields"]["file"], log.to_str().unwrap(), "{entry}");
     assert_eq!(server.prints(&["tree", "SOCKET", "keep/m", "get", "last"]), "1\n");
 }
 
 #[test]
-fn a_checkpoint_is_told_and_that_it_is_damaged() {
+fn a_checkpoint_and_its_damage_are_reported() {
     let place = tempfile::tempdir().unwrap();
     let server = serve(place.path(), &["--checkpoint-every", "64K"]);
     assert!(!server.prints(&["status", "SOCKET"]).contains("checkpoint "));
@@ -374,7 +374,7 @@ fn a_checkpoint_is_told_and_that_it_is_damaged() {
 }
 
 #[test]
-fn options_say_what_is_wrong_with_them() {
+fn faults_of_options_are_explained() {
     let place = tempfile::tempdir().unwrap();
     let server = serve(place.path(), &["--durability", "none"]);
     for (value, what) in [
@@ -408,7 +408,7 @@ fn options_say_what_is_wrong_with_them() {
 }
 
 #[test]
-fn options_that_help_a_connection_are_named() {
+fn a_failed_connection_names_the_missing_option() {
     let place = tempfile::tempdir().unwrap();
     let server = serve(place.path(), &["--durability", "none", "--listen", "127.0.0.1:0"]);
     let ready = server.said.iter().find(|line| line.contains("127.0.0.1:")).unwrap();
@@ -426,7 +426,7 @@ fn options_that_help_a_connection_are_named() {
 }
 
 #[test]
-fn completions_end_well_where_nobody_reads_them() {
+fn completions_succeed_when_their_output_is_closed() {
     let mut command = Command::new(PROGRAM);
     let mut child =
         command.args(["completions", "bash"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -95,11 +95,11 @@ impl Client {
     fn progress(&self, is_over: &AtomicBool) -> Option<i64> {
         while !is_over.load(SeqCst) {
             let sql = "SELECT n FROM progress WHERE client=?";
-            let told = self
+            let found = self
                 .connection
                 .prepare_cached(sql)
                 .and_then(|mut statement| statement.query_row([self.number], |row| row.get(0)));
-            match told {
+            match found {
                 Ok(n) => return Some(n),
                 Err(error) => assert!(is_of_a_kill(&error), "{error:?}"),
             }
@@ -142,7 +142,7 @@ fn is_of_a_kill(error: &Error) -> bool {
 
 /// Main function of a client process; does nothing in the parent process.
 #[test]
-fn a_client() {
+fn writing_client() {
     let (Ok(socket), Ok(number)) = (env::var(SOCKET), env::var(NUMBER)) else { return };
     let (seed, number) = number.split_once(' ').unwrap();
     let (seed, number): (u64, i64) = (seed.parse().unwrap(), number.parse().unwrap());
@@ -174,17 +174,17 @@ struct Progress {
 
 #[derive(Default)]
 struct World {
-    told: Mutex<(Vec<Progress>, HashSet<i64>)>,
+    reports: Mutex<(Vec<Progress>, HashSet<i64>)>,
     changed: Condvar,
 }
 
 impl World {
-    fn told(&self) -> MutexGuard<'_, (Vec<Progress>, HashSet<i64>)> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    fn reports(&self) -> MutexGuard<'_, (Vec<Progress>, HashSet<i64>)> {
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn progress(&self) -> Vec<Progress> {
-        self.told().0.clone()
+        self.reports().0.clone()
     }
 
     /// Reads the output of a client.
@@ -194,17 +194,17 @@ impl World {
             let mut words = line.split(' ');
             let (what, mut number) =
                 (words.next().unwrap(), || words.next().unwrap().parse::<i64>().unwrap());
-            let mut told = self.told();
+            let mut reports = self.reports();
             if what == "tried" {
-                told.0[client].tried = number();
+                reports.0[client].tried = number();
             } else {
-                told.0[client].done = number();
+                reports.0[client].done = number();
                 let id = number();
-                assert!(told.1.insert(id), "{id} was given twice");
+                assert!(reports.1.insert(id), "{id} was given twice");
             }
             self.changed.notify_all();
         }
-        self.told().0[client].has_ended = true;
+        self.reports().0[client].has_ended = true;
         self.changed.notify_all();
     }
 
@@ -213,14 +213,14 @@ impl World {
         let before = self.progress();
         let total = |all: &[Progress]| all.iter().map(|progress| progress.done).sum::<i64>();
         let until = total(&before) + more;
-        let waits = |told: &mut (Vec<Progress>, HashSet<i64>)| {
-            let are_behind = told.0.iter().zip(&before).any(|(now, before)| now.done < before.done + each);
-            (total(&told.0) < until || are_behind) && !told.0.iter().any(|progress| progress.has_ended)
+        let waits = |reports: &mut (Vec<Progress>, HashSet<i64>)| {
+            let are_behind = reports.0.iter().zip(&before).any(|(now, before)| now.done < before.done + each);
+            (total(&reports.0) < until || are_behind) && !reports.0.iter().any(|progress| progress.has_ended)
         };
         let patience = Duration::from_secs(60);
-        let (told, late) = self.changed.wait_timeout_while(self.told(), patience, waits).unwrap();
-        assert!(!told.0.iter().any(|progress| progress.has_ended), "a client has failed");
-        assert!(!late.timed_out(), "clients do not get on: {:?}", told.0);
+        let (reports, late) = self.changed.wait_timeout_while(self.reports(), patience, waits).unwrap();
+        assert!(!reports.0.iter().any(|progress| progress.has_ended), "a client has failed");
+        assert!(!late.timed_out(), "clients make no progress: {:?}", reports.0);
     }
 }
 
@@ -235,7 +235,7 @@ fn start(place: &Path, socket: &Path) -> Process {
 
 fn client(socket: &Path, seed: u64, number: usize) -> Child {
     let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--exact", "a_client", "--nocapture"]);
+    command.args(["--exact", "writing_client", "--nocapture"]);
     command.env(SOCKET, socket).env(NUMBER, format!("{seed} {number}"));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
 }
@@ -253,9 +253,9 @@ fn check(connection: &Connection, world: &World) {
     let found: Vec<i64> =
         statement.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap();
     drop(statement);
-    let ids: Vec<i64> = world.told().1.iter().copied().collect();
+    let ids: Vec<i64> = world.reports().1.iter().copied().collect();
     for (client, n) in found.iter().enumerate() {
-        assert!(*n >= before[client].done, "client {client}: {n}, and told {}", before[client].done);
+        assert!(*n >= before[client].done, "client {client}: {n}, and acknowledged {}", before[client].done);
         let all = format!("FROM done INDEXED BY by_client WHERE client={client}");
         assert_eq!(number(&format!("SELECT count(*) {all}")), *n);
         assert_eq!(number(&format!("SELECT coalesce(max(n), 0) {all}")), *n);
@@ -288,7 +288,7 @@ fn chance() -> u64 {
 }
 
 #[test]
-fn what_was_acknowledged_to_processes_survives_kills() {
+fn transactions_acknowledged_to_processes_survive_kills() {
     let (kills, seed) = (variable("KILLS", || KILLS), variable("SEED", chance));
     println!("{kills} kills, SEED={seed}");
     let place = tempfile::tempdir().unwrap();
@@ -300,7 +300,7 @@ fn what_was_acknowledged_to_processes_survives_kills() {
     (0..ACCOUNTS).for_each(|id| write!(rows, "INSERT INTO account VALUES({id}, {MONEY});").unwrap());
     connection.execute_batch(&format!("{SCHEMA} BEGIN; {rows} COMMIT")).unwrap();
     let world = World::default();
-    world.told().0 = vec![Progress::default(); CLIENTS];
+    world.reports().0 = vec![Progress::default(); CLIENTS];
     let mut random = Random::new(seed);
     let mut clients: Vec<Child> = (0..CLIENTS).map(|number| client(&socket, seed, number)).collect();
     thread::scope(|scope| {

@@ -8,7 +8,7 @@ mod examples;
 use examples::{blocks, commands, pages};
 use std::{fs, path::Path, process::Command};
 
-/// `--help` makes the program parse the words before it, and do nothing.
+/// With `--help` the program parses the arguments before it and does nothing else.
 fn parse(words: &[String]) -> Result<(), String> {
     let output = Command::new(env!("CARGO_BIN_EXE_yesquel")).args(words).arg("--help").output().unwrap();
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }

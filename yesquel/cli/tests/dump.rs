@@ -35,7 +35,7 @@ const CONTENT: &str = "
     CREATE TABLE \"a'\"\"b\"(x); INSERT INTO \"a'\"\"b\" VALUES(7);";
 
 #[test]
-fn the_text_is_that_of_sqlites_own_shell() {
+fn the_dump_equals_that_of_sqlites_shell() {
     let place = Place::new();
     let Some(made) = place.sqlite3(&["plain.db"], CONTENT) else { return };
     assert_eq!(made.said, "");
@@ -62,7 +62,7 @@ fn the_text_is_that_of_sqlites_own_shell() {
 }
 
 #[test]
-fn the_same_database_is_made_of_it() {
+fn a_dump_restores_the_same_database() {
     let place = Place::new();
     let odd = "CREATE TABLE odd(a);
         INSERT INTO odd VALUES(0.1), (0.1 + 0.2), (5e-324), (1.7976931348623157e308), (-0.0), (9007199254740993.0), (123456789.125),
@@ -87,7 +87,7 @@ fn the_same_database_is_made_of_it() {
 }
 
 #[test]
-fn the_text_goes_where_a_name_leads() {
+fn the_output_follows_symbolic_links() {
     let place = Place::new();
     place.prints(&["shell", "yesquel:data", "CREATE TABLE t(a)"]);
     let text = place.prints(&["dump", "yesquel:data"]);
@@ -111,7 +111,7 @@ fn the_text_goes_where_a_name_leads() {
 }
 
 #[test]
-fn what_cannot_be_dumped_is_told() {
+fn a_failed_dump_is_reported() {
     let place = Place::new();
     assert_eq!(place.fails(&["dump", "none.db"]).0, 3);
     assert_eq!(place.fails(&["dump", "yesquel:none"]).0, 3);
@@ -123,7 +123,7 @@ fn what_cannot_be_dumped_is_told() {
 
 /// A slow reader of the dump does not block writers.
 #[test]
-fn it_is_of_one_moment() {
+fn a_dump_is_a_consistent_snapshot() {
     let place = Place::new();
     let (data, socket) = (place.path("data"), place.path("socket"));
     let mut serve = place.program(&["serve", "--data"]);

@@ -19,7 +19,7 @@ const CONTENT: &str = "CREATE TABLE t(a INTEGER PRIMARY KEY, b);
     INSERT INTO t SELECT x, hex(randomblob(50)) FROM c; CREATE INDEX tb ON t(b)";
 
 #[test]
-fn a_file_that_is_there_is_replaced_only_by_force() {
+fn an_existing_file_is_replaced_only_with_force() {
     let place = Place::new();
     place.prints(&["shell", "yesquel:data", CONTENT]);
     fs::write(place.path("out.db"), "precious").unwrap();
@@ -64,7 +64,7 @@ fn a_file_that_is_there_is_replaced_only_by_force() {
 }
 
 #[test]
-fn what_cannot_be_exported_leaves_nothing() {
+fn a_failed_export_leaves_no_file() {
     let place = Place::new();
     for (arguments, status, expected) in [
         (["yesquel:none", "out.db"], 3, "yesquel:none: there is no such folder"),
@@ -86,7 +86,7 @@ fn what_cannot_be_exported_leaves_nothing() {
 
 /// A file size limit simulates a full disk; the server has another limit.
 #[test]
-fn a_disk_that_fills_leaves_what_was_there() {
+fn a_full_disk_keeps_the_existing_file() {
     let place = Place::new();
     let (data, socket) = (place.path("data"), place.path("socket"));
     let mut serve = place.program(&["serve", "--data"]);
@@ -113,7 +113,7 @@ fn a_disk_that_fills_leaves_what_was_there() {
 }
 
 #[test]
-fn an_empty_database_is_an_empty_file() {
+fn an_empty_database_becomes_an_empty_file() {
     let place = Place::new();
     place.prints(&["shell", "yesquel:data", "PRAGMA user_version = 3"]);
     place.prints(&["export", "--quiet", "yesquel:data", "out.db"]);

@@ -34,16 +34,16 @@ fn make(place: &Place, name: &str) {
 }
 
 #[test]
-fn a_file_is_imported_and_exported_again() {
+fn an_imported_file_can_be_exported() {
     let place = Place::new();
     make(&place, "app.db");
-    let told = place.prints(&["import", "app.db", "yesquel:data"]);
-    assert!(told.starts_with("imported 3,0"), "{told}");
-    let told = place.prints(&["export", "--json", "yesquel:data", "out.db"]);
-    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
-    assert_eq!((&told["from"], &told["to"]), (&"yesquel:data".into(), &"out.db".into()));
-    assert_eq!((&told["indexes"], told["tables"].as_u64() > Some(4)), (&2.into(), true), "{told}");
-    assert!(told["rows"].as_u64() > Some(3_000) && told["bytes"].as_u64() > Some(100_000), "{told}");
+    let output = place.prints(&["import", "app.db", "yesquel:data"]);
+    assert!(output.starts_with("imported 3,0"), "{output}");
+    let output = place.prints(&["export", "--json", "yesquel:data", "out.db"]);
+    let output: serde_json::Value = serde_json::from_str(&output).unwrap();
+    assert_eq!((&output["from"], &output["to"]), (&"yesquel:data".into(), &"out.db".into()));
+    assert_eq!((&output["indexes"], output["tables"].as_u64() > Some(4)), (&2.into(), true), "{output}");
+    assert!(output["rows"].as_u64() > Some(3_000) && output["bytes"].as_u64() > Some(100_000), "{output}");
     let first = place.prints(&["dump", "app.db"]);
     assert!(first.contains("INSERT INTO sqlite_sequence VALUES('counted',42);"));
     assert_eq!(first, place.prints(&["dump", "yesquel:data"]));
@@ -67,7 +67,7 @@ fn a_file_is_imported_and_exported_again() {
 }
 
 #[test]
-fn what_is_there_is_replaced_only_by_force() {
+fn an_existing_database_is_replaced_only_with_force() {
     let place = Place::new();
     make(&place, "app.db");
     place.prints(&["shell", "yesquel:data", "CREATE TABLE before(a); INSERT INTO before VALUES(1)"]);
@@ -81,7 +81,7 @@ fn what_is_there_is_replaced_only_by_force() {
 }
 
 #[test]
-fn what_is_no_whole_database_is_not_imported() {
+fn an_incomplete_database_is_not_imported() {
     let place = Place::new();
     fs::write(place.path("empty.db"), "").unwrap();
     fs::write(place.path("text.db"), "name,number\n").unwrap();
@@ -128,7 +128,7 @@ fn what_is_no_whole_database_is_not_imported() {
 }
 
 #[test]
-fn addresses_that_lead_nowhere_are_told() {
+fn unreachable_addresses_are_reported() {
     let place = Place::new();
     make(&place, "app.db");
     for (address, status, expected) in [

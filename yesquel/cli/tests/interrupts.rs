@@ -62,7 +62,7 @@ impl Served {
 }
 
 #[test]
-fn a_script_ends() {
+fn an_interrupt_ends_a_script() {
     let served = Served::new();
     served.place.prints(&["shell", &served.direct, BEFORE]);
     for sql in ["SELECT 'no' FROM before;", "INSERT INTO before VALUES(2);", "CREATE TABLE other(a);"] {
@@ -83,7 +83,7 @@ fn a_script_ends() {
 }
 
 #[test]
-fn an_import_leaves_what_was_there_or_all() {
+fn an_interrupted_import_changes_nothing_or_completes() {
     let served = Served::new();
     let (place, relay) = (&served.place, &served.relay);
     rusqlite::Connection::open(place.path("app.db")).unwrap().execute_batch(CONTENT).unwrap();
@@ -107,7 +107,7 @@ fn an_import_leaves_what_was_there_or_all() {
 }
 
 #[test]
-fn an_export_leaves_no_file() {
+fn an_interrupted_export_leaves_no_file() {
     let served = Served::new();
     let place = &served.place;
     place.prints(&["shell", &served.direct, CONTENT]);

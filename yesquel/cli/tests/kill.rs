@@ -196,7 +196,7 @@ impl World {
         self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits while the gate is shut. Returns whether there is more to do.
+    /// Waits while the gate is closed. Returns whether work is left.
     fn pass(&self) -> bool {
         let mut gate = self.gate();
         gate.waiting += 1;
@@ -270,7 +270,7 @@ impl Watch<'_> {
     #[track_caller]
     fn check(&self, error: &Error) {
         let kills = self.world.kills.load(SeqCst);
-        assert!(kills % 2 == 1 || kills != self.kills, "the server was not killed meanwhile: {error:?}");
+        assert!(kills % 2 == 1 || kills != self.kills, "an error without a kill: {error:?}");
     }
 }
 
@@ -337,7 +337,7 @@ impl Writer<'_> {
                 count(&counts.conflicts);
             }
             Err(error @ Error::SnapshotTooOld(_)) => self.watch.check(&error),
-            // Certainly not committed: it is repeated, and would otherwise find its own key.
+            // Not committed, so it is repeated; otherwise the retry would find its own key.
             Err(error @ (Error::Unavailable(_) | Error::Disconnected(_))) => {
                 self.watch.check(&error);
                 self.world.progress[self.number].tried.store(self.done, SeqCst);
@@ -510,7 +510,7 @@ impl Server {
         self.folder().join("checkpoint-unfinished").exists()
     }
 
-    /// Runs a command of `yesquel tree` and returns what it prints.
+    /// Runs a command of `yesquel tree`; returns its output.
     fn tree(&self, map: &str, command: &[&str]) -> String {
         let mut tree = Command::new(env!("CARGO_BIN_EXE_yesquel"));
         let output =
@@ -520,7 +520,7 @@ impl Server {
     }
 }
 
-/// Checks everything, while there are no writers.
+/// Checks all invariants while there are no writers.
 fn check(world: &World, database: &Database, random: &mut Random) {
     let maps = Maps::of(database);
     let all = [maps.counters, maps.spread, maps.journal];
@@ -654,7 +654,7 @@ impl Fall {
 
 /// Statistics, printed at the end.
 #[derive(Debug, Default)]
-struct Told {
+struct KillCounts {
     kills: u64,
     half_checkpoints: u64,
     in_recovery: u64,
@@ -670,7 +670,7 @@ fn chance() -> u64 {
 }
 
 #[test]
-fn what_was_acknowledged_survives_kills_and_nothing_is_there_in_part() {
+fn acknowledged_transactions_survive_kills_and_none_in_part() {
     let (kills, seed) = (variable("KILLS", || KILLS), variable("SEED", chance));
     println!("{kills} kills, SEED={seed}");
     let place = tempfile::tempdir().unwrap();
@@ -688,7 +688,7 @@ fn what_was_acknowledged_survives_kills_and_nothing_is_there_in_part() {
 
 /// Kills during the first start: a folder without a log, a checkpoint or the tree of names.
 #[test]
-fn a_server_that_was_killed_while_it_made_its_folder_starts() {
+fn a_server_killed_while_creating_its_folder_starts_again() {
     let seed = variable("SEED", chance);
     println!("SEED={seed}");
     let (mut random, mut start) = (Random::new(seed), Duration::from_millis(20));
@@ -753,11 +753,11 @@ fn kill_again_and_again(server: &mut Server, kills: u64, seed: u64) {
         let database = database_of(server.connect(hurry));
         scope.spawn(move || world.client(|| pass_maps(world, &database)));
         world.client(|| {
-            let told = run(server, world, clients, kills, &mut Random::new(seed));
-            println!("{told:?}, {:?}", world.counts);
+            let counts = run(server, world, clients, kills, &mut Random::new(seed));
+            println!("{counts:?}, {:?}", world.counts);
             // Of many kills some must have hit their target.
-            let is_met = told.half_checkpoints > 0 && told.in_recovery > 0;
-            assert!(is_met || kills < 50, "no kill has met a checkpoint, or none the reading of a log");
+            let is_met = counts.half_checkpoints > 0 && counts.in_recovery > 0;
+            assert!(is_met || kills < 50, "no kill during a checkpoint, or none during recovery");
             let mut gate = world.gate();
             gate.is_over = true;
             world.changed.notify_all();
@@ -767,8 +767,8 @@ fn kill_again_and_again(server: &mut Server, kills: u64, seed: u64) {
 }
 
 /// Kills the server this number of times and checks the data after each kill.
-fn run(server: &mut Server, world: &World, clients: usize, kills: u64, random: &mut Random) -> Told {
-    let (mut told, mut start) = (Told::default(), Duration::from_millis(20));
+fn run(server: &mut Server, world: &World, clients: usize, kills: u64, random: &mut Random) -> KillCounts {
+    let (mut counts, mut start) = (KillCounts::default(), Duration::from_millis(20));
     for kill in 0..kills {
         let fall = Fall::drawn(random);
         // Sometimes long enough for the server to split by load.
@@ -783,14 +783,14 @@ fn run(server: &mut Server, world: &World, clients: usize, kills: u64, random: &
         server.kill();
         world.shut();
         server.process.take().unwrap().wait();
-        told.kills += 1;
-        told.half_checkpoints += u64::from(server.has_half_a_checkpoint());
+        counts.kills += 1;
+        counts.half_checkpoints += u64::from(server.has_half_a_checkpoint());
         let again = if fall == Fall::InRecovery { 1 + random.next(3) } else { 0 };
         for _ in 0..again {
             let mut process = server.spawn();
             thread::sleep(start * random.next(100) as u32 / 100);
-            told.in_recovery += u64::from(!process.said().contains(" ready "));
-            told.kills += 1;
+            counts.in_recovery += u64::from(!process.said().contains(" ready "));
+            counts.kills += 1;
             process.signal(Signal::KILL);
             process.wait();
         }
@@ -798,13 +798,13 @@ fn run(server: &mut Server, world: &World, clients: usize, kills: u64, random: &
         server.start();
         count(&world.kills);
         start = before.elapsed();
-        told.start_max = told.start_max.max(start);
+        counts.start_max = counts.start_max.max(start);
         world.wait_for(clients);
         let store = server.connect(Duration::from_secs(60));
         check(world, &store.database("kill").unwrap(), random);
         check_drawing(server, &store, NAMES[kill as usize % NAMES.len()]);
     }
-    told
+    counts
 }
 
 /// Shuts the server down cleanly and checks the folder without it.

@@ -27,8 +27,8 @@ fn shell_import_export_and_dump_take_credentials() {
     let by_file = address("&credential-file=secret");
     place.prints(&["shell", &by_file, "CREATE TABLE t(a); INSERT INTO t VALUES(7)"]);
     place.prints(&["export", "--quiet", &by_file, "out.db"]);
-    let told = place.prints(&["import", "--force", "--json", "out.db", &address("&credential=sesame")]);
-    assert!(told.contains("credential=...") && !told.contains("sesame"), "{told}");
+    let output = place.prints(&["import", "--force", "--json", "out.db", &address("&credential=sesame")]);
+    assert!(output.contains("credential=...") && !output.contains("sesame"), "{output}");
     assert!(place.prints(&["dump", &by_file]).contains("INSERT INTO t VALUES(7);"));
     // A file that holds it, and the environment, which an address goes before.
     fs::write(place.path("shop.db"), &by_file).unwrap();

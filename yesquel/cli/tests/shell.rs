@@ -151,7 +151,7 @@ SELECT 'at the end'
 "#;
 
 #[test]
-fn scripts_print_what_sqlites_own_shell_prints() {
+fn scripts_print_the_same_as_sqlites_shell() {
     let (ours, theirs) = (Place::new(), Place::new());
     for place in [&ours, &theirs] {
         fs::write(place.path("more.sql"), "SELECT 'read';\nSELECT no_such;\nSELECT 'read on';\n").unwrap();
@@ -169,7 +169,7 @@ fn scripts_print_what_sqlites_own_shell_prints() {
 }
 
 #[test]
-fn rows_are_imported_as_sqlites_own_shell_does() {
+fn rows_are_imported_like_by_sqlites_shell() {
     let (ours, theirs) = (Place::new(), Place::new());
     let rows = "a,b,a,\n1,\"x \"\"y\"\" z\",3,4\n2,\"multi\nline\",5\n007,3.50,6,7,8\n";
     let script = ".mode csv\n.import rows.csv t\n.schema t\n.mode quote\nSELECT * FROM t;\n\
@@ -229,7 +229,7 @@ fn rows_are_imported_as_sqlites_own_shell_does() {
 }
 
 #[test]
-fn statements_stand_in_arguments_and_failures_in_the_status() {
+fn statements_are_arguments_and_failures_set_the_status() {
     let place = Place::new();
     assert_eq!(
         place.prints(&["shell", "a.db", "CREATE TABLE t(a)", "INSERT INTO t VALUES(7)", "SELECT * FROM t"]),
@@ -304,7 +304,7 @@ fn text_of_a_script_keeps_its_bytes() {
 
 /// SQLite's own shell may lack parts: STAT4 samples are a compile-time option.
 #[test]
-fn what_the_planner_goes_by_is_shown() {
+fn statistics_of_the_planner_are_shown() {
     let script = "CREATE TABLE t(a, b);\nCREATE INDEX tb ON t(b);\nINSERT INTO t VALUES(1,'x'),(2,'y');\nANALYZE;\n\
         .headers on\n.mode box\n.fullschema\nSELECT 1;\n";
     let ended = Place::new().runs_with(&["shell"], script);
@@ -312,11 +312,11 @@ fn what_the_planner_goes_by_is_shown() {
     assert_eq!(shown, "CREATE TABLE t(a, b);\nCREATE INDEX tb ON t(b);\n");
     let (rows, after) = after.split_once("ANALYZE sqlite_schema;\n").unwrap();
     assert!(rows.starts_with("INSERT INTO sqlite_stat1 VALUES('t','tb','2 1');\n"), "{rows}");
-    assert!(after.contains('─'), "the mode is as it was: {after}");
+    assert!(after.contains('─'), "the mode is restored: {after}");
 }
 
 #[test]
-fn a_file_may_hold_the_address() {
+fn a_file_may_contain_the_address() {
     let place = Place::new();
     fs::write(place.path("shop.db"), "yesquel:data?durability=none\n").unwrap();
     place.prints(&["shell", "shop.db", "CREATE TABLE t(a); INSERT INTO t VALUES(1)"]);
@@ -324,7 +324,7 @@ fn a_file_may_hold_the_address() {
 }
 
 #[test]
-fn trees_are_drawn_and_what_they_cost_is_told() {
+fn trees_are_drawn_and_costs_are_shown() {
     let place = Place::new();
     let rows = "CREATE TABLE t(id INTEGER PRIMARY KEY, name TEXT); CREATE INDEX names ON t(name)";
     // The server splits leaves between commits.
@@ -335,11 +335,11 @@ fn trees_are_drawn_and_what_they_cost_is_told() {
     assert!(drawn.starts_with("t: tree "), "{drawn}");
     assert!(drawn.contains("\n├─ ... to ") && drawn.contains(" keys, "), "{drawn}");
     assert!(drawn.contains("names, index of t: tree ") && drawn.contains("('name0"), "{drawn}");
-    let told = place.prints(&["shell", "yesquel:data", ".stats on", "SELECT name FROM t WHERE id = 77"]);
-    let lines: Vec<&str> = told.lines().collect();
+    let output = place.prints(&["shell", "yesquel:data", ".stats on", "SELECT name FROM t WHERE id = 77"]);
+    let lines: Vec<&str> = output.lines().collect();
     assert_eq!(lines[0], "name000077");
-    assert!(lines[1].starts_with("Round trips:  ") && !lines[1].ends_with(" 0"), "{told}");
-    assert!(lines[2].starts_with("Cache hits: ") && lines[3].starts_with("Bytes: "), "{told}");
+    assert!(lines[1].starts_with("Round trips:  ") && !lines[1].ends_with(" 0"), "{output}");
+    assert!(lines[2].starts_with("Cache hits: ") && lines[3].starts_with("Bytes: "), "{output}");
     let (status, said) = place.fails(&["shell", "plain.db", ".tree"]);
     assert_eq!((status, said.contains("is on no trees")), (1, true), "{said}");
     assert_eq!(
@@ -382,7 +382,7 @@ fn databases_are_saved_and_restored() {
 
 /// Long results are streamed in every mode.
 #[test]
-fn tables_go_on_beyond_what_is_kept() {
+fn tables_continue_beyond_the_buffered_rows() {
     let place = Place::new();
     let rows = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 25000) \
         SELECT x, CASE x WHEN 20000 THEN 'wider than before' ELSE 'row' END AS t FROM c";
@@ -395,7 +395,7 @@ fn tables_go_on_beyond_what_is_kept() {
 }
 
 #[test]
-fn ctrl_c_ends_a_script_where_it_is() {
+fn ctrl_c_stops_a_script() {
     let place = Place::new();
     let mut child = place
         .program(&["shell", "yesquel:"])

@@ -38,7 +38,7 @@ struct Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // It may be gone.
+        // The process may have exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -103,7 +103,7 @@ const PROMPT: &str = "yesquel> ";
 const MORE: &str = "   ...> ";
 
 #[test]
-fn what_somebody_likes_is_set_first() {
+fn the_startup_file_is_read_first() {
     let place = Place::new();
     fs::write(place.path(".yesquelrc"), ".nullvalue nothing\n.prompt 'well> '\n").unwrap();
     let mut terminal = Terminal::open(&place, &["shell", "--mode", "list"]);
@@ -126,7 +126,7 @@ fn what_somebody_likes_is_set_first() {
 }
 
 #[test]
-fn statements_are_typed_edited_and_remembered() {
+fn statements_are_edited_and_kept_in_the_history() {
     let place = Place::new();
     let mut terminal = Terminal::open(&place, &["shell"]);
     terminal.sees("trees in memory");

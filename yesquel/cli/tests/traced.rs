@@ -371,13 +371,13 @@ fn traced(strace: &OsString, durability: &[&str]) -> Found {
 
 #[test]
 #[ignore = "needs YESQUEL_TEST_STRACE"]
-fn nothing_is_said_before_it_is_on_disk() {
+fn no_reply_precedes_the_fsync_of_its_data() {
     let Some(strace) = std::env::var_os("YESQUEL_TEST_STRACE") else {
         panic!("YESQUEL_TEST_STRACE is not set: 'cargo xtask test' installs strace and sets it");
     };
     let found = traced(&strace, &["--durability", "sync"]);
     assert_eq!((found.acknowledged_early, found.read_early), (0, 0));
-    // With intervals everything may be written at once, into one file.
+    // With an interval, all records may be written at once and into one file.
     assert!(found.files > 1);
     // Some replies had to wait.
     assert!(found.waited > 0);
@@ -386,7 +386,7 @@ fn nothing_is_said_before_it_is_on_disk() {
 }
 
 #[test]
-fn a_trace_is_read_as_it_is_written() {
+fn traces_are_parsed() {
     let trace = "\
         10 openat(AT_FDCWD<\\x2f>, \"\\x64\", O_WRONLY|O_CREAT|O_CLOEXEC, 0666) = 7<\\x2f\\x64>\n\
         11 write(7<\\x2f\\x64>, \"\\x61\\x22\\x62\", 3 <unfinished ...>\n\

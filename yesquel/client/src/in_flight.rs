@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn commits_in_flight_are_not_known() {
+    fn commits_in_flight_have_no_known_outcome() {
         let in_flight = InFlight::new(7);
         let (first, second) = (in_flight.begin_commit(), in_flight.begin_commit());
         assert_eq!((first.txn, second.txn.number), (TxnId { client: 7, number: 1 }, 2));
@@ -245,7 +245,7 @@ mod tests {
     /// Threads begin and end commits while another reads heartbeats: a number that is reported as
     /// known is never in flight.
     #[test]
-    fn commits_in_flight_are_never_reported_known() {
+    fn commits_in_flight_are_never_reported_with_an_outcome() {
         let in_flight = InFlight::new(1);
         let open_commits = Mutex::new(std::collections::BTreeSet::new());
         std::thread::scope(|scope| {

@@ -124,12 +124,12 @@ async fn transfer(client: &Client<Network>, from: Account, to: Account, amount: 
     }
 }
 
-/// What is left to each client: instants and acts.
+/// Remaining acts of each client, with their instants.
 type Programs = Rc<RefCell<Vec<VecDeque<(u64, Act)>>>>;
 
 struct Bank {
     cluster: SharedCluster,
-    /// What each task is still to do.
+    /// Remaining acts of each task.
     programs: Programs,
     seen: Rc<Seen>,
 }
@@ -175,7 +175,7 @@ impl Application for Bank {
     }
 
     fn observe(&self, network: Network, client: u64) -> TaskFuture {
-        // A healthy cluster answers: readers resolve what dead clients left undecided.
+        // A healthy cluster answers: readers resolve transactions that dead clients left undecided.
         Box::pin(async move {
             let client = Client::new(network, client);
             for first in 0..SERVERS {
@@ -207,7 +207,7 @@ fn run_steps(steps: &[Step]) -> (EventCounts, Rc<Seen>) {
 }
 
 #[test]
-fn money_is_neither_made_nor_lost_at_any_snapshot() {
+fn every_snapshot_has_the_same_sum_of_accounts() {
     let all = Mutex::new((0, [0; 3], EventCounts::default()));
     check_steps(300, steps, |steps: &[Step]| {
         let (counts, seen) = run_steps(steps);

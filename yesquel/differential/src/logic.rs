@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_stands_in_one_line_and_keeps_its_spaces() {
+    fn a_value_is_one_line_and_keeps_its_spaces() {
         let text = |text: &str| shown(&SqlValue::Text(text.as_bytes().into()));
         assert_eq!(text(""), "(empty)");
         assert_eq!(text("a b"), "a b");
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_has_what_stock_gives() {
+    fn a_generated_script_contains_the_results_of_stock_sqlite() {
         let script = record(
             "# A comment.\nCREATE TABLE t(a);\nINSERT INTO t VALUES(1), (2);\nSELECT a\nFROM t;\nSELECT b FROM t;\n",
         );

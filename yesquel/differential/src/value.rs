@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_equal_for_some_collation_folds_to_the_same() {
+    fn values_equal_under_a_collation_fold_to_the_same_value() {
         let text = |text: &str| SqlValue::Text(text.as_bytes().into());
         assert_eq!(text("Ab  ").folded(), text("aB").folded());
         assert_eq!(SqlValue::Integer(1).folded(), SqlValue::Real(1.0).folded());

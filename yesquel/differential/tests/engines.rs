@@ -13,7 +13,7 @@ fn ask(engine: SqlEngine, name: &str, sql: &str) -> Vec<Vec<SqlValue>> {
 }
 
 #[test]
-fn both_are_the_same_version_with_the_same_settings() {
+fn both_engines_have_the_same_version_and_settings() {
     assert!(yesquel_sqlite::is_linked());
     assert_eq!(SqlEngine::Ours.source_id(), SqlEngine::Stock.source_id());
     let options = "SELECT compile_options FROM pragma_compile_options ORDER BY 1";
@@ -21,7 +21,7 @@ fn both_are_the_same_version_with_the_same_settings() {
 }
 
 #[test]
-fn only_ours_knows_trees() {
+fn only_yesquels_engine_opens_trees() {
     let folder = tempfile::tempdir().unwrap();
     let address = format!("file:yesquel:{}/store", folder.path().display());
     let connection = EngineConnection::open(SqlEngine::Ours, &address).unwrap();

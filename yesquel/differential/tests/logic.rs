@@ -28,7 +28,7 @@ fn run(name: &str, script: &str, (engine, place): (SqlEngine, ScriptTrees)) {
 }
 
 #[test]
-fn scripts_come_to_the_same_everywhere() {
+fn scripts_give_the_same_results_on_all_engines() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("scripts");
     let mut count = 0;
     let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -46,7 +46,7 @@ fn scripts_come_to_the_same_everywhere() {
 /// Long random scripts with the results of stock SQLite. To locate a failure, use the `random`
 /// test, which shortens its scripts.
 #[test]
-fn drawn_scripts_come_to_the_same_everywhere() {
+fn generated_scripts_give_the_same_results_on_all_engines() {
     yesquel_seeds::check_seeds(10, |seed| {
         // Seeds that `random` does not use.
         let script = drawn((1 << 40) + seed, 500).unwrap();

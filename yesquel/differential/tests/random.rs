@@ -4,6 +4,6 @@ use yesquel_differential::{random, script};
 use yesquel_seeds::check_steps;
 
 #[test]
-fn scripts_drawn_by_chance_come_to_the_same() {
+fn random_scripts_give_the_same_results() {
     check_steps(200, random::steps, script::run);
 }

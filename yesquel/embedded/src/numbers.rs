@@ -30,7 +30,7 @@ mod tests {
     use std::{collections::HashSet, thread};
 
     #[test]
-    fn threads_share_no_number() {
+    fn threads_get_distinct_numbers() {
         let numbers: Vec<u64> = thread::scope(|scope| {
             let threads: Vec<_> = (0..8)
                 .map(|_| scope.spawn(|| (0..3 * TAKEN).map(|_| unique()).collect::<Vec<u64>>()))

@@ -1,6 +1,6 @@
 //! Answers to questions about nodes.
 
-use crate::cell::{Cell, Value};
+use crate::cell::{Cell, VersionValue};
 use crate::node::{Found, Node, NodeShape, Undecided};
 use crate::store::NodeStore;
 use yesquel_model::{NodeId, Timestamp};
@@ -11,12 +11,12 @@ pub(crate) const HEAD_BYTES: usize = 24;
 
 /// Writes the result of a lookup.
 #[inline]
-pub(crate) fn found(node: &Node, key: &[u8], found: Found<Value<'_>>, writer: &mut AnswerWriter<'_>) {
+pub(crate) fn found(node: &Node, key: &[u8], found: Found<VersionValue<'_>>, writer: &mut AnswerWriter<'_>) {
     match found {
         Found::Elsewhere => writer.moved(node.moved_to(key)),
         Found::Absent => writer.absent(),
-        Found::Present(Value { bytes, is_large: true }) => writer.large(bytes),
-        Found::Present(Value { bytes, is_large: false }) => writer.value(bytes),
+        Found::Present(VersionValue { bytes, is_large: true }) => writer.large(bytes),
+        Found::Present(VersionValue { bytes, is_large: false }) => writer.value(bytes),
     }
 }
 
@@ -199,14 +199,14 @@ fn write_cells(
         }
         let cell = match value {
             // The location was checked when it was written.
-            Value { bytes, is_large: true } => match LargeValue::decode(bytes) {
+            VersionValue { bytes, is_large: true } => match LargeValue::decode(bytes) {
                 Ok(large) => CellValue::Large(large),
                 Err(_) => continue,
             },
-            Value { bytes: value, .. } if value.len() as u64 > scan.value_bytes_max => {
+            VersionValue { bytes: value, .. } if value.len() as u64 > scan.value_bytes_max => {
                 CellValue::Length(value.len() as u64)
             }
-            Value { bytes: value, .. } => {
+            VersionValue { bytes: value, .. } => {
                 bytes += value.len() as u64;
                 CellValue::Bytes(value)
             }

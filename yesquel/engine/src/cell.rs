@@ -16,32 +16,32 @@ pub(crate) enum ValueForm {
 
 /// A value in a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Value<'a> {
+pub(crate) struct VersionValue<'a> {
     pub(crate) bytes: &'a [u8],
     /// The bytes are the location of a long value.
     pub(crate) is_large: bool,
 }
 
-impl<'a> Value<'a> {
-    pub(crate) fn whole(bytes: &'a [u8]) -> Value<'a> {
-        Value { bytes, is_large: false }
+impl<'a> VersionValue<'a> {
+    pub(crate) fn whole(bytes: &'a [u8]) -> VersionValue<'a> {
+        VersionValue { bytes, is_large: false }
     }
 }
 
 impl ValueForm {
-    pub(crate) fn of(value: Option<Value<'_>>) -> ValueForm {
+    pub(crate) fn of(value: Option<VersionValue<'_>>) -> ValueForm {
         match value {
             None => ValueForm::Deleted,
-            Some(Value { is_large: false, .. }) => ValueForm::Whole,
-            Some(Value { is_large: true, .. }) => ValueForm::Large,
+            Some(VersionValue { is_large: false, .. }) => ValueForm::Whole,
+            Some(VersionValue { is_large: true, .. }) => ValueForm::Large,
         }
     }
 
-    pub(crate) fn value(self, bytes: &[u8]) -> Option<Value<'_>> {
+    pub(crate) fn value(self, bytes: &[u8]) -> Option<VersionValue<'_>> {
         match self {
             ValueForm::Deleted => None,
-            ValueForm::Whole => Some(Value { bytes, is_large: false }),
-            ValueForm::Large => Some(Value { bytes, is_large: true }),
+            ValueForm::Whole => Some(VersionValue { bytes, is_large: false }),
+            ValueForm::Large => Some(VersionValue { bytes, is_large: true }),
         }
     }
 }
@@ -63,7 +63,7 @@ const _: () = assert!(limits::CELL_VALUE_BYTES_MAX <= u16::MAX as usize);
 
 impl VersionRef {
     /// A version whose value has no place yet. Key lengths fit into four bits.
-    pub(crate) fn new(at: Timestamp, key_bytes: u8, value: Option<Value<'_>>) -> VersionRef {
+    pub(crate) fn new(at: Timestamp, key_bytes: u8, value: Option<VersionValue<'_>>) -> VersionRef {
         let what = key_bytes | (ValueForm::of(value) as u8) << 4;
         VersionRef {
             at,
@@ -99,7 +99,7 @@ impl VersionRef {
     }
 
     /// The value, at the start of some bytes.
-    fn value(self, bytes: &[u8]) -> Option<Value<'_>> {
+    fn value(self, bytes: &[u8]) -> Option<VersionValue<'_>> {
         self.form().value(&bytes[..self.value_bytes()])
     }
 }
@@ -110,7 +110,7 @@ pub(crate) struct Cell<'a> {
     pub(crate) key: &'a [u8],
     /// Commit time of the newest version.
     pub(crate) at: Timestamp,
-    pub(crate) newest: Option<Value<'a>>,
+    pub(crate) newest: Option<VersionValue<'a>>,
     /// Older versions, the oldest first. A cell that many write has many thousands while a snapshot
     /// is held.
     pub(crate) older: &'a [VersionRef],
@@ -120,7 +120,7 @@ pub(crate) struct Cell<'a> {
 
 impl<'a> Cell<'a> {
     /// Returns the value that a snapshot sees.
-    pub(crate) fn seen_at(self, snapshot: Timestamp) -> Option<Value<'a>> {
+    pub(crate) fn seen_at(self, snapshot: Timestamp) -> Option<VersionValue<'a>> {
         if self.at <= snapshot {
             return self.newest;
         }
@@ -129,12 +129,12 @@ impl<'a> Cell<'a> {
     }
 
     /// Returns the value of an older version.
-    pub(crate) fn value_of(self, version: VersionRef) -> Option<Value<'a>> {
+    pub(crate) fn value_of(self, version: VersionRef) -> Option<VersionValue<'a>> {
         version.value(&self.bytes[version.start()..])
     }
 
     /// Iterates over its versions, the newest first: commit time and value.
-    pub(crate) fn versions(self) -> impl Iterator<Item = (Timestamp, Option<Value<'a>>)> {
+    pub(crate) fn versions(self) -> impl Iterator<Item = (Timestamp, Option<VersionValue<'a>>)> {
         let older = self.older.iter().rev().map(move |version| (version.at, self.value_of(*version)));
         std::iter::once((self.at, self.newest)).chain(older)
     }

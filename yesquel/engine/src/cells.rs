@@ -1,6 +1,6 @@
 //! The cells of a node, by key.
 
-use crate::cell::{Cell, Value, ValueForm, VersionRef};
+use crate::cell::{Cell, ValueForm, VersionRef, VersionValue};
 use crate::snapshots::Readable;
 use std::ops::Range;
 use thin_vec::ThinVec;
@@ -296,7 +296,7 @@ impl NodeCells {
             ends.map_or((0, 0), |(first, last)| (u64::from_be_bytes(*first), u64::from_be_bytes(*last)));
     }
 
-    fn add_live(&mut self, key_bytes: usize, value: Option<Value<'_>>) {
+    fn add_live(&mut self, key_bytes: usize, value: Option<VersionValue<'_>>) {
         if let Some(value) = value {
             self.live.cells += 1;
             self.live.bytes += key_bytes + value.bytes.len();
@@ -304,7 +304,13 @@ impl NodeCells {
     }
 
     /// Inserts a cell at the position that [`find`](Self::find) returned.
-    pub(crate) fn insert(&mut self, position: usize, key: &[u8], at: Timestamp, value: Option<Value<'_>>) {
+    pub(crate) fn insert(
+        &mut self,
+        position: usize,
+        key: &[u8],
+        at: Timestamp,
+        value: Option<VersionValue<'_>>,
+    ) {
         if self.len() == self.rows.capacity() {
             self.reserve(spare(self.len() + 1) - self.len(), 0);
         }
@@ -335,7 +341,7 @@ impl NodeCells {
     }
 
     /// Replaces the newest version of a cell.
-    fn set(&mut self, position: usize, at: Timestamp, value: Option<Value<'_>>, fate: VersionFate) {
+    fn set(&mut self, position: usize, at: Timestamp, value: Option<VersionValue<'_>>, fate: VersionFate) {
         let bytes = value.map_or(&[][..], |value| value.bytes);
         let tail = self.tail_bytes(position);
         // First: bytes that are unreferenced by then are dropped.
@@ -389,7 +395,7 @@ impl NodeCells {
     }
 
     /// Writes an older version of a cell.
-    fn write_older(&mut self, position: usize, at: Timestamp, value: Option<Value<'_>>) {
+    fn write_older(&mut self, position: usize, at: Timestamp, value: Option<VersionValue<'_>>) {
         let bytes = value.map_or(&[][..], |value| value.bytes);
         self.make_room(bytes.len());
         let mut version = VersionRef::new(at, self.rows[position].key_bytes(), value);
@@ -406,7 +412,7 @@ impl NodeCells {
 
     /// Adds a version. A version of the same time is replaced: a transaction wrote the cell twice.
     /// A version below the newest was prepared before its cell moved and decided after it.
-    pub(crate) fn write(&mut self, position: usize, at: Timestamp, value: Option<Value<'_>>) {
+    pub(crate) fn write(&mut self, position: usize, at: Timestamp, value: Option<VersionValue<'_>>) {
         let newest = self.rows[position];
         if at < newest.at {
             return self.write_older(position, at, value);
@@ -509,7 +515,7 @@ impl NodeCells {
             if !is_seen((at, version)) {
                 unseen += 1;
                 dead += version.value_bytes();
-                if let Some(Value { bytes, is_large: true }) = cell.value_of(*version) {
+                if let Some(VersionValue { bytes, is_large: true }) = cell.value_of(*version) {
                     gone(cell.key, bytes);
                 }
             }

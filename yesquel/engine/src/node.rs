@@ -1,7 +1,7 @@
 //! A node: what a snapshot sees of it, which transactions conflict on it, and how operations change
 //! it.
 
-use crate::cell::{Cell, Value};
+use crate::cell::{Cell, VersionValue};
 use crate::cells::{LiveCells, NodeCells};
 use crate::load::NodeLoad;
 use crate::snapshots::Readable;
@@ -222,7 +222,11 @@ impl Node {
     }
 
     /// Returns what a snapshot sees under a key.
-    pub(crate) fn lookup(&self, snapshot: Timestamp, key: &[u8]) -> Result<Found<Value<'_>>, Undecided> {
+    pub(crate) fn lookup(
+        &self,
+        snapshot: Timestamp,
+        key: &[u8],
+    ) -> Result<Found<VersionValue<'_>>, Undecided> {
         if !self.summary.holds(snapshot, prefix_of(key)) {
             let Some(shape) = self.shape_at(snapshot) else { return Ok(Found::Elsewhere) };
             // An inner node has no values: the tree has grown.
@@ -371,7 +375,7 @@ impl Node {
     }
 
     /// Writes a cell. Returns whether there is garbage now.
-    pub(crate) fn put(&mut self, at: Timestamp, key: &[u8], value: Option<Value<'_>>) -> bool {
+    pub(crate) fn put(&mut self, at: Timestamp, key: &[u8], value: Option<VersionValue<'_>>) -> bool {
         match self.cells.find(key) {
             Ok(position) => {
                 self.cells.write(position, at, value);

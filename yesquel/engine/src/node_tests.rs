@@ -8,10 +8,10 @@ fn leaf() -> Node {
     Node::new(id, Timestamp::from_ms(1), &new)
 }
 
-/// Guards and deletions of few ranges, at any times, conflict with whatever all of them together
-/// conflict with, however few marks are kept.
+/// Guards and deletions of few ranges, at any times, conflict in the same cases, however few marks
+/// are kept.
 #[test]
-fn conflicts_do_not_depend_on_how_many_marks_are_kept() {
+fn conflicts_do_not_depend_on_the_number_of_marks() {
     check_seeds(2_000, |seed| {
         let mut random = Random::new(seed);
         let mut node = leaf();
@@ -68,7 +68,7 @@ fn parts_of_an_inner_node_have_two_children_each() {
             let new = NewNode { kind: NodeKind::Inner, fence: KeyRange::all() };
             node.reshape(Timestamp::from_ms(1), &new);
             for number in 0..count {
-                node.put(Timestamp::from_ms(2), &[number; 1_000], Some(Value::whole(&[0; 16])));
+                node.put(Timestamp::from_ms(2), &[number; 1_000], Some(VersionValue::whole(&[0; 16])));
             }
             assert!(node.is_full(limits));
             let parts = node.parts(limits);

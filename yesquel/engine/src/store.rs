@@ -1,6 +1,6 @@
 //! All nodes of a server, their memory, and the queue of nodes with garbage.
 
-use crate::cell::Value;
+use crate::cell::VersionValue;
 use crate::checkpoint_copies::CheckpointCopies;
 use crate::node::{NODE_BYTES, Node, NodeLimits, Undecided};
 use crate::snapshots::Readable;
@@ -261,13 +261,13 @@ impl NodeStore {
             node.changed_at_lsn = lsn;
             let garbage = match write {
                 WriteOperation::Put { key, value: bytes, is_large, .. } => {
-                    node.put(at, key, Some(Value { bytes, is_large: *is_large }))
+                    node.put(at, key, Some(VersionValue { bytes, is_large: *is_large }))
                 }
                 WriteOperation::Delete { key, .. } | WriteOperation::Unlink { key } => {
                     node.put(at, key, None)
                 }
                 WriteOperation::Link { key, child } => {
-                    node.put(at, key, Some(Value::whole(&child.to_bits().to_le_bytes())))
+                    node.put(at, key, Some(VersionValue::whole(&child.to_bits().to_le_bytes())))
                 }
                 WriteOperation::DeleteRange(range) => {
                     node.delete_range(at, range);

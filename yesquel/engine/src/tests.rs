@@ -219,7 +219,7 @@ fn waiting_requests_are_refused_after_a_disk_failure() {
 }
 
 /// Acknowledged changes of a node are readable and unacknowledged ones are not, however long the
-/// server lives on.
+/// server continues.
 #[test]
 fn a_node_with_lost_changes_is_read_as_before_them() {
     let mut server = Server::new();
@@ -250,7 +250,7 @@ fn a_node_with_lost_changes_is_read_as_before_them() {
 
 /// A piece of a long value may be collected at any time, so it never becomes another kind of node.
 #[test]
-fn a_piece_never_changes_its_kind() {
+fn a_piece_keeps_its_kind() {
     let mut server = Server::new();
     let piece = NewNode { kind: NodeKind::Value, fence: KeyRange::all() };
     server.committed(2, &[of(5, WriteOperation::Create(piece))]);
@@ -388,9 +388,10 @@ fn requests_wait_for_a_node_being_created() {
     assert_eq!(server.answers().len(), 1);
 }
 
-/// A server whose disk has failed gives no snapshot that lacks what the client has seen elsewhere.
+/// A server whose disk has failed issues no snapshot that lacks changes that the client has seen
+/// elsewhere.
 #[test]
-fn a_frozen_server_gives_no_snapshot_behind_its_client() {
+fn a_frozen_server_issues_no_snapshot_older_than_its_client() {
     let mut server = Server::new();
     server.engine.freeze(0, None, &mut Effects::default());
     server.lookup(0, b"a");
@@ -466,7 +467,7 @@ fn orphan_pieces_are_collected_after_a_checkpoint() {
 
 /// Clients may have read the state before the vote.
 #[test]
-fn nothing_commits_before_its_vote() {
+fn a_commit_waits_for_its_vote() {
     let mut server = Server::new();
     let early = server.prepared(2, &[put(0, b"a")]);
     server.decide(2, Decision::Abort);
@@ -479,7 +480,7 @@ fn nothing_commits_before_its_vote() {
     assert_eq!(decision, Decision::Commit(vote));
 }
 
-/// A prepared move conflicts with another move: it is not taken along.
+/// A prepared move conflicts with another move, and is not moved along.
 #[test]
 fn a_prepared_move_blocks_another() {
     let mut server = Server::new();

@@ -1,5 +1,5 @@
-//! Memory near its budget: growth is refused, deletes go on, and no request sequence exceeds the
-//! budget. The engine's `budget.rs` has the law.
+//! Memory near its budget: growth is refused, deletes continue, and no sequence of requests exceeds
+//! the budget. `src/budget.rs` of the engine has the rules.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -194,12 +194,12 @@ impl World {
                 }
             }
         }
-        panic!("ten megabytes are taken")
+        panic!("ten megabytes are accepted")
     }
 }
 
 #[test]
-fn growth_is_refused_and_deletes_go_on() {
+fn a_full_server_refuses_growth_and_accepts_deletes() {
     let mut world = World::new();
     let value = [7; 1_000];
     let taken = world.fill(0, &value);
@@ -228,7 +228,7 @@ fn growth_is_refused_and_deletes_go_on() {
     // Nothing is collected yet.
     assert_eq!(world.commit(&[put(0, b"x", &value)]), Err(Refusal::OutOfMemory));
     world.pass(2 * GRACE_MS);
-    assert_eq!(world.fill(1 << 30, &value), 20, "as many as went");
+    assert_eq!(world.fill(1 << 30, &value), 20, "as many writes as deletes");
     assert!(world.engine.memory() <= BUDGET);
     world.engine.audit().unwrap();
 }
@@ -261,7 +261,7 @@ fn splits_use_the_reserve() {
 }
 
 #[test]
-fn prepared_transactions_commit_when_memory_is_spent() {
+fn prepared_transactions_commit_when_memory_is_full() {
     let mut world = World::new();
     let value = vec![9; 20_000];
     let txn = world.prepare(&[put(0, b"prepared", &value)]).unwrap();
@@ -289,7 +289,7 @@ fn staged_parts_are_counted_and_expire() {
     while parts < 100 && world.stage(name, parts, &[put(0, &part(parts), &value)]).is_ok() {
         parts += 1;
     }
-    assert_eq!(parts, 5, "each needs room for itself and for what it will write");
+    assert_eq!(parts, 5, "a part counts its bytes and those of its writes");
     // The accepted parts can be committed.
     let staged = Staged { number: name.number, parts };
     world.commit_staged(&[], Some(staged)).unwrap();
@@ -297,7 +297,7 @@ fn staged_parts_are_counted_and_expire() {
     assert!(world.engine.memory() < 110_000 && world.engine.memory() > 100_000);
 }
 
-/// Of four snapshots the oldest goes first, and no more than necessary.
+/// Of four snapshots the oldest is cancelled first, and no more than necessary.
 #[test]
 fn the_oldest_snapshots_are_cancelled_first() {
     let mut world = World::new();
@@ -316,22 +316,23 @@ fn the_oldest_snapshots_are_cancelled_first() {
         }
     }
     world.pass(2 * GRACE_MS);
-    // Each pins what it sees; between the first and the second no snapshot is read.
+    // Each snapshot pins the versions that it sees; no snapshot between the first and the second is
+    // readable.
     let low = world.engine.oldest_snapshot();
     assert_eq!(low, held[0]);
     let mut refused = 0;
     while world.engine.status(world.now).snapshots.cancelled == 0 {
         refused += u32::from(world.commit(&[put(0, b"key", &value)]).is_err());
         world.pass(50);
-        assert!(refused < 10, "nothing is let go of");
+        assert!(refused < 10, "no snapshot is cancelled");
     }
     world.pass(100);
-    assert_eq!(refused, 0, "before anything is refused");
+    assert_eq!(refused, 0, "cancelled before any refusal");
     assert_eq!(world.engine.oldest_snapshot(), held[1]);
     let error = world.read(Some(held[0]), 0, b"key");
     assert_eq!(error, Err(Refusal::SnapshotTooOld { snapshot: held[0], oldest: held[1] }));
     assert_eq!(world.read(Some(held[1]), 0, b"key"), Ok(Some(4_000)));
-    assert!(world.engine.memory() < BUDGET / 4 * 3, "what it alone held is gone");
+    assert!(world.engine.memory() < BUDGET / 4 * 3, "versions that only it pinned are collected");
     // A client that still reports a cancelled snapshot blocks nothing.
     world.engine.hold(0, [Some(held[0]), None], false);
     for connection in 1..4 {
@@ -339,7 +340,7 @@ fn the_oldest_snapshots_are_cancelled_first() {
     }
     world.pass(2 * GRACE_MS);
     assert!(world.engine.memory() < 10_000, "{}", world.engine.memory());
-    // Writers go on however long a snapshot is held.
+    // Writers continue however long a snapshot is held.
     let at = world.commit(&[put(0, b"key", &value)]).unwrap();
     world.engine.hold(9, [Some(at), None], false);
     for _ in 0..500 {
@@ -352,7 +353,7 @@ fn the_oldest_snapshots_are_cancelled_first() {
 
 /// A long reader, or an import: it pins neither rewritten values nor cells that splits have moved.
 #[test]
-fn an_old_snapshot_pins_only_what_it_sees() {
+fn an_old_snapshot_pins_only_versions_that_it_sees() {
     let mut world = World::new();
     let old = world.commit(&[put(0, b"again", &[1; 1_000]), put(0, b"gone", &[2; 1_000])]).unwrap();
     world.engine.hold(5, [Some(old), None], false);
@@ -395,9 +396,9 @@ fn an_old_snapshot_pins_only_what_it_sees() {
         staged: None,
         operations,
     };
-    let told = world.ask(&late);
-    let told = Reply::decode(&told).unwrap();
-    assert!(matches!(told, Reply::Refused { refusal: Refusal::Conflict(_), .. }), "{told:?}");
+    let reply = world.ask(&late);
+    let reply = Reply::decode(&reply).unwrap();
+    assert!(matches!(reply, Reply::Refused { refusal: Refusal::Conflict(_), .. }), "{reply:?}");
     // When the snapshot is released, the deletion is collected.
     world.engine.hold(5, [None; 2], false);
     world.pass(2 * GRACE_MS);
@@ -432,7 +433,7 @@ fn replayed(mut checkpoint: Checkpoint) -> Engine {
 }
 
 #[test]
-fn a_checkpoint_of_a_full_server_is_whole_and_its_nodes_are_counted() {
+fn a_checkpoint_of_a_full_server_is_complete_and_counts_its_nodes() {
     let mut world = World::new();
     for local in 1..9u64 {
         world.commit(&[create(local, KeyRange::all())]).unwrap();
@@ -443,10 +444,10 @@ fn a_checkpoint_of_a_full_server_is_whole_and_its_nodes_are_counted() {
     world.fill(0, &[7; 1_000]);
     let full = world.engine.memory();
     let checkpoint = world.engine.checkpoint();
-    assert_eq!(world.engine.memory(), full, "it shares all");
+    assert_eq!(world.engine.memory(), full, "the checkpoint shares all nodes");
     // Each changed node is copied, until no memory is left.
     let deleted = (1..9u64).filter(|local| world.commit(&[delete(*local, &[0; 4])]).is_ok()).count();
-    assert_eq!(deleted, 1, "there is room for the copy of one of 27,000 bytes");
+    assert_eq!(deleted, 1, "room for a copy of one node of 27,000 bytes");
     let copies = world.engine.status(world.now).memory.copies as usize;
     assert!(copies > 25_000 && world.engine.memory() <= BUDGET, "{copies}");
     // Collecting copies too, and waits.
@@ -455,7 +456,7 @@ fn a_checkpoint_of_a_full_server_is_whole_and_its_nodes_are_counted() {
     assert_eq!(world.read(None, 2, &[0; 4]), Ok(Some(1_300)));
     let engine = replayed(checkpoint);
     assert!(engine.memory() <= full && engine.memory() + 2_000 > full, "{} {full}", engine.memory());
-    // The checkpoint is over, and everything goes on.
+    // After the checkpoint, everything continues.
     assert_eq!(world.engine.status(world.now).memory.copies, 0);
     for local in 2..9u64 {
         world.commit(&[delete(local, &[0; 4])]).unwrap();
@@ -509,7 +510,7 @@ fn the_budget_holds_for_every_seed() {
                     let now = world.engine.clock(world.now);
                     world.engine.hold(random.next(3), [Some(now), None], false);
                 }
-                // A later checkpoint copies what is prepared.
+                // A later checkpoint copies prepared transactions.
                 15 if prepared.is_empty() => checkpoint = Some(world.engine.checkpoint()),
                 16 => drop(checkpoint.take()),
                 _ => {
@@ -539,7 +540,7 @@ fn the_budget_holds_for_every_seed() {
                 world.pass(500);
                 done.is_ok()
             });
-            assert!(again.is_some(), "seed {seed}: deletes are refused for ever");
+            assert!(again.is_some(), "seed {seed}: deletes are always refused");
         }
         world.pass(2 * GRACE_MS);
         world.engine.audit().unwrap();
@@ -553,7 +554,7 @@ fn the_budget_holds_for_every_seed() {
     }
 }
 
-/// A checkpoint does not keep what it has written.
+/// A checkpoint releases the nodes that it has written.
 #[test]
 fn a_checkpoint_releases_nodes_as_it_writes_them() {
     let mut world = World::new();
@@ -586,5 +587,5 @@ fn reporting_full_nodes_copies_nothing() {
     assert!(world.engine.take_full().is_empty());
     drop(checkpoint);
     world.commit(&[delete(2, &[0; 4])]).unwrap();
-    assert_eq!(world.engine.take_full(), [node(2)], "it is so still");
+    assert_eq!(world.engine.take_full(), [node(2)], "the node is still full");
 }

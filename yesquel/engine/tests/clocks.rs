@@ -1,5 +1,5 @@
-//! Timestamps over restarts: they never go back, servers that shut down cleanly continue where they
-//! stopped, and servers that crash get ahead by no more than others tolerate.
+//! Timestamps over restarts: they never decrease, servers that shut down cleanly continue where
+//! they stopped, and servers that crash advance by no more than other servers tolerate.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -13,7 +13,7 @@ use yesquel_wire::{
     WriteOperation,
 };
 
-/// A server that keeps its log, all of it durable at once.
+/// A server with its log; records are durable at once.
 struct Server {
     engine: Engine,
     effects: Effects,
@@ -21,7 +21,7 @@ struct Server {
     checkpoint: common::Written,
     now: Now,
     asked: u64,
-    /// The highest timestamp that it has given.
+    /// The highest timestamp that it has issued.
     highest: Timestamp,
 }
 
@@ -61,7 +61,7 @@ impl Server {
         reply
     }
 
-    /// Takes a snapshot, which no earlier commit is above.
+    /// Takes a snapshot; no earlier commit has a higher timestamp.
     fn read(&mut self) {
         let mut bytes = Vec::new();
         Question::Lookup { node: root(), key: b"key" }.write(&mut ByteWriter(&mut bytes));
@@ -125,7 +125,7 @@ impl Server {
 }
 
 #[test]
-fn a_hundred_clean_restarts_do_not_move_the_clock() {
+fn a_hundred_clean_restarts_keep_the_clock() {
     for checkpoints in [false, true] {
         let mut server = Server::new();
         for _ in 0..100 {
@@ -136,7 +136,7 @@ fn a_hundred_clean_restarts_do_not_move_the_clock() {
                 server.take_checkpoint();
             }
             server.end();
-            assert_eq!(server.start(), 0, "nothing to wait for");
+            assert_eq!(server.start(), 0, "no wait");
             assert_eq!(server.ahead_ms(), 0);
             server.put();
             server.pass(10);
@@ -144,7 +144,7 @@ fn a_hundred_clean_restarts_do_not_move_the_clock() {
     }
 }
 
-/// Each crash may put the clock as far ahead as others tolerate, and takes less than a second.
+/// Each crash may advance the clock by the tolerance, and takes less than a second.
 #[test]
 fn a_hundred_crashes_keep_the_clock_within_the_tolerance() {
     let (mut server, mut waited) = (Server::new(), 0);
@@ -163,9 +163,9 @@ fn a_hundred_crashes_keep_the_clock_within_the_tolerance() {
     server.put();
 }
 
-/// A clock set back by an hour: the server does not wait for it, and gives no timestamp twice.
+/// A clock set back by an hour: the server does not wait for it, and issues no timestamp twice.
 #[test]
-fn a_clock_that_was_set_back_is_not_waited_for() {
+fn a_server_does_not_wait_for_a_clock_that_was_set_back() {
     let mut server = Server::new();
     server.put();
     server.now.wall_ms -= 3_600_000;
@@ -178,7 +178,7 @@ fn a_clock_that_was_set_back_is_not_waited_for() {
 }
 
 #[test]
-fn an_ended_engine_gives_nothing_out() {
+fn an_ended_engine_refuses_commits_and_writes_no_record() {
     let mut server = Server::new();
     server.put();
     server.end();
@@ -190,12 +190,12 @@ fn an_ended_engine_gives_nothing_out() {
     assert!(matches!(Reply::decode(&reply), Ok(Reply::Refused { .. })));
     server.pass(10_000);
     server.end();
-    assert_eq!(server.log.len(), records, "it has said its last");
+    assert_eq!(server.log.len(), records, "no record after the end");
 }
 
 /// The cost: two records a second under constant reads, none without.
 #[test]
-fn ceilings_are_few() {
+fn records_of_clock_ceilings_are_few() {
     let mut server = Server::new();
     let before = server.log.len();
     for _ in 0..10_000 {
@@ -210,7 +210,7 @@ fn ceilings_are_few() {
 
 /// For any sequence of events, timestamps never go back.
 #[test]
-fn times_never_go_back_for_every_seed() {
+fn timestamps_never_decrease_for_any_seed() {
     check_seeds(1_000, |seed| {
         let (mut random, mut server) = (Random::new(seed), Server::new());
         for _ in 0..100 {

@@ -1,7 +1,7 @@
-//! Leases: a holder loses no conflict within its lease, nobody else writes there, and every lease
-//! ends.
+//! Leases: a holder's commits never conflict within its lease, no other client writes in its range,
+//! and every lease ends.
 //!
-//! Random transactions, leases and votes, against a list of who holds what until when.
+//! Random transactions, leases and votes, compared with a list of the holders and their deadlines.
 //! `SEEDS=from..to` chooses seeds.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
@@ -144,7 +144,10 @@ impl World {
                 self.counts.refused += 1;
             }
             None => {
-                assert!(self.voted.iter().any(|(_, voted)| voted.overlaps(&range)), "it waits for nothing");
+                assert!(
+                    self.voted.iter().any(|(_, voted)| voted.overlaps(&range)),
+                    "it waits without a prepared transaction"
+                );
                 self.counts.waited += 1;
                 self.waiting.insert(client, (request, range, ms));
             }
@@ -206,7 +209,7 @@ impl World {
                 }
             }
             Some(Err(Refusal::Leased { .. })) => {
-                assert!(other.is_some() || self.is_awaited(&touched, by), "nobody holds anything there");
+                assert!(other.is_some() || self.is_awaited(&touched, by), "no lease in this range");
                 self.counts.refused += 1;
             }
             // It has lost, or waits for a vote.
@@ -316,7 +319,7 @@ fn run(seed: u64) -> Counts {
 }
 
 #[test]
-fn a_lease_holder_never_loses_within_its_lease() {
+fn a_lease_holder_never_conflicts_within_its_lease() {
     check_seeds(3_000, |seed| {
         run(seed);
     });

@@ -28,7 +28,7 @@ mod tests {
     use std::{collections::BTreeMap, fs, path::Path};
 
     #[test]
-    fn the_seeds_are_those_that_are_made() {
+    fn the_stored_seeds_equal_the_generated_ones() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds");
         let mut kept = BTreeMap::new();
         for target in fs::read_dir(folder).unwrap() {
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seeds_keep_the_laws() {
+    fn all_seeds_pass_the_checks() {
         for (target, name, bytes) in seeds::all() {
             println!("{target}/{name}");
             match target {

@@ -1,5 +1,5 @@
-//! One history by hand for each anomaly, which is found under its name, and similar ones without
-//! it.
+//! A handmade history for each anomaly, which is found under its name, and similar histories
+//! without it.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -89,13 +89,13 @@ fn only_in_all(history: &[RecordedTransaction], name: &str) {
 }
 
 #[test]
-fn nothing_is_clean() {
+fn an_empty_history_is_clean() {
     clean_in_all(&[]);
     clean_in_all(&together([vec![]]));
 }
 
 #[test]
-fn one_after_the_other_is_clean() {
+fn sequential_transactions_are_clean() {
     clean_in_all(&in_turn([
         (0, vec![read(X, []), append(X, 1), read(X, [1]), append(X, 2), read(X, [1, 2])]),
         (1, vec![append(Y, 1), read(X, [1, 2])]),
@@ -118,13 +118,13 @@ fn a_write_cycle_is_g0() {
 }
 
 #[test]
-fn writes_in_turns_on_one_key_are_g0() {
+fn interleaved_writes_of_one_key_are_g0() {
     let history = together([vec![append(X, 1), append(X, 3)], vec![append(X, 2)], vec![read(X, [1, 2, 3])]]);
     only_in_all(&history, "G0");
 }
 
 #[test]
-fn an_aborted_element_that_is_read_is_g1a() {
+fn a_read_of_an_aborted_element_is_g1a() {
     let mut history = together([
         vec![append(X, 1)],
         vec![append(X, 2)],
@@ -144,7 +144,7 @@ fn an_aborted_element_that_is_read_is_g1a() {
 }
 
 #[test]
-fn a_list_between_two_appends_is_g1b() {
+fn a_read_between_two_appends_of_a_transaction_is_g1b() {
     let mut history = together([vec![append(X, 1), append(X, 2)], vec![read(X, [1])], vec![read(X, [1, 2])]]);
     only_in_all(&history, "G1b");
     assert_eq!(single(&history, ConsistencyModel::SnapshotIsolation, "G1b").transactions, [1, 0]);
@@ -156,7 +156,7 @@ fn a_list_between_two_appends_is_g1b() {
 }
 
 #[test]
-fn seeing_each_other_is_g1c() {
+fn transactions_that_read_each_others_writes_are_g1c() {
     let history = together([vec![append(X, 1), read(Y, [1])], vec![append(Y, 1), read(X, [1])]]);
     only_in_all(&history, "G1c");
     let found = single(&history, ConsistencyModel::SnapshotIsolation, "G1c");
@@ -164,7 +164,7 @@ fn seeing_each_other_is_g1c() {
 }
 
 #[test]
-fn overwriting_what_has_seen_one_is_g1c() {
+fn a_cycle_of_reads_and_overwrites_is_g1c() {
     // T0 -ww-> T1 -wr-> T0.
     let history =
         together([vec![append(X, 1), read(Y, [1])], vec![append(X, 2), append(Y, 1)], vec![read(X, [1, 2])]]);
@@ -172,7 +172,7 @@ fn overwriting_what_has_seen_one_is_g1c() {
 }
 
 #[test]
-fn half_of_a_commit_is_read_skew() {
+fn reading_half_of_a_commit_is_read_skew() {
     let history = together([vec![append(X, 1), append(Y, 1)], vec![read(X, [1]), read(Y, [])]]);
     only_in_all(&history, "G-single");
     let found = single(&history, ConsistencyModel::SnapshotIsolation, "G-single");
@@ -194,7 +194,7 @@ fn read_skew_over_several_transactions_is_found() {
 }
 
 #[test]
-fn a_write_that_the_overwriter_had_not_seen_is_a_lost_update() {
+fn overwriting_an_unseen_write_is_a_lost_update() {
     let seen = together([
         vec![append(X, 1)],
         vec![read(X, [1]), append(X, 2)],
@@ -217,7 +217,7 @@ fn a_write_that_the_overwriter_had_not_seen_is_a_lost_update() {
 }
 
 #[test]
-fn read_skew_beside_a_lost_update_is_told_too() {
+fn read_skew_and_a_lost_update_are_both_reported() {
     // T1 saw what T0 wrote to Y, but not what it wrote to X, and wrote there.
     let history = together([
         vec![append(X, 1), append(Y, 1)],
@@ -228,7 +228,7 @@ fn read_skew_beside_a_lost_update_is_told_too() {
 }
 
 #[test]
-fn lists_that_both_cannot_have_been_are_incompatible_orders() {
+fn contradictory_lists_are_incompatible_orders() {
     let history =
         together([vec![append(X, 1)], vec![append(X, 2)], vec![read(X, [1, 2])], vec![read(X, [2, 1])]]);
     only_in_all(&history, "incompatible orders");
@@ -261,7 +261,7 @@ fn an_element_twice_in_a_list_is_a_duplicate() {
 }
 
 #[test]
-fn an_element_of_nobody_is_a_phantom() {
+fn an_element_that_no_transaction_appended_is_a_phantom() {
     let history = together([
         vec![append(X, 1), append(Y, 5)],
         vec![read(X, [1, 5])],
@@ -272,7 +272,7 @@ fn an_element_of_nobody_is_a_phantom() {
 }
 
 #[test]
-fn not_seeing_ones_own_appends_is_internal() {
+fn missing_own_appends_is_internal() {
     only_in_all(&together([vec![append(X, 1), read(X, [])]]), "internal");
     only_in_all(&together([vec![append(X, 1), append(X, 2), read(X, [2])]]), "internal");
     // Nor may it see them before they exist.
@@ -280,7 +280,7 @@ fn not_seeing_ones_own_appends_is_internal() {
 }
 
 #[test]
-fn a_key_that_changes_under_its_reader_is_internal_and_read_skew() {
+fn a_key_that_changes_between_two_reads_of_a_transaction_is_internal_and_read_skew() {
     let history = together([vec![append(X, 1)], vec![read(X, []), read(X, [1])]]);
     for model in SNAPSHOT.into_iter().chain(SERIAL) {
         assert_eq!(names(&history, model), ["internal", "G-single"]);
@@ -288,14 +288,14 @@ fn a_key_that_changes_under_its_reader_is_internal_and_read_skew() {
 }
 
 #[test]
-fn what_is_overwritten_is_what_was_read_last() {
+fn an_append_overwrites_the_last_read() {
     let history =
         together([vec![append(X, 1)], vec![read(X, []), read(X, [1]), append(X, 2)], vec![read(X, [1, 2])]]);
     assert_eq!(names(&history, ConsistencyModel::SnapshotIsolation), ["internal", "G-single"]);
 }
 
 #[test]
-fn what_nobody_read_is_after_all_that_was_read() {
+fn unread_elements_follow_all_read_elements() {
     // Of X only 1 is ever read, so that 2 follows it, and T0 has seen T1; the reader of 1 has
     // missed 2.
     let written =
@@ -307,8 +307,8 @@ fn what_nobody_read_is_after_all_that_was_read() {
 }
 
 #[test]
-fn a_long_fork_is_g_nonadjacent_and_no_read_skew() {
-    // Parallel snapshot isolation allows what has no G-single.
+fn a_long_fork_is_g_nonadjacent_and_not_read_skew() {
+    // Parallel snapshot isolation allows histories without G-single.
     let history = together([
         vec![append(X, 1)],
         vec![append(Y, 1)],
@@ -322,7 +322,7 @@ fn a_long_fork_is_g_nonadjacent_and_no_read_skew() {
 }
 
 #[test]
-fn a_long_fork_beside_information_flow_is_told_too() {
+fn a_long_fork_and_information_flow_are_both_reported() {
     let history = together([
         vec![append(X, 1), read(3, [1])],
         vec![append(Y, 1)],
@@ -334,7 +334,7 @@ fn a_long_fork_beside_information_flow_is_told_too() {
 }
 
 #[test]
-fn a_circle_that_comes_through_one_twice_is_no_fork() {
+fn a_cycle_through_a_transaction_twice_is_not_a_fork() {
     // T0 and T1 saw each other. T2 missed T0, which missed T3, which T2 saw: this cycle alone would
     // be allowed.
     let history = together([
@@ -347,7 +347,7 @@ fn a_circle_that_comes_through_one_twice_is_no_fork() {
 }
 
 #[test]
-fn write_skew_is_told_beside_a_session_that_goes_back() {
+fn write_skew_and_a_session_that_goes_back_are_both_reported() {
     let mut history = in_turn([
         (0, vec![read(X, []), read(Y, []), append(X, 1)]),
         (1, vec![read(X, []), read(Y, []), read(3, []), append(Y, 1)]),
@@ -388,7 +388,7 @@ fn write_skew_of_three_is_allowed_by_snapshot_isolation_alone() {
 }
 
 #[test]
-fn a_session_that_goes_back_is_wrong_for_sessions_only() {
+fn a_session_that_goes_back_violates_session_models_only() {
     let history = in_turn([(0, vec![append(X, 1)]), (1, vec![read(X, [1])]), (1, vec![read(X, [])])]);
     // The writer had also ended before the second read.
     let mut history: Vec<RecordedTransaction> = history;
@@ -409,14 +409,14 @@ fn a_session_that_goes_back_is_wrong_for_sessions_only() {
 }
 
 #[test]
-fn a_client_that_does_not_see_its_own_commit_is_wrong_for_sessions() {
+fn missing_an_own_commit_violates_session_models() {
     let history = in_turn([(0, vec![append(X, 1)]), (0, vec![read(X, [])])]);
     assert_eq!(names(&history, ConsistencyModel::SnapshotIsolation), [""; 0]);
     single(&history, ConsistencyModel::StrongSessionSnapshotIsolation, "G-single-process");
 }
 
 #[test]
-fn a_stale_read_is_wrong_in_real_time_only() {
+fn a_stale_read_violates_real_time_models_only() {
     let mut history = in_turn([(0, vec![append(X, 1)]), (1, vec![read(X, [])])]);
     for model in [
         ConsistencyModel::SnapshotIsolation,
@@ -440,7 +440,7 @@ fn a_stale_read_is_wrong_in_real_time_only() {
 }
 
 #[test]
-fn real_time_reaches_over_others() {
+fn real_time_order_spans_other_transactions() {
     let history = in_turn([
         (0, vec![append(X, 1)]),
         (1, vec![append(Y, 1)]),
@@ -461,7 +461,7 @@ fn real_time_reaches_over_others() {
 }
 
 #[test]
-fn writes_against_time_are_g0_realtime() {
+fn writes_against_real_time_are_g0_realtime() {
     let history = in_turn([(0, vec![append(X, 2)]), (1, vec![append(X, 1)]), (2, vec![read(X, [1, 2])])]);
     assert_eq!(names(&history, ConsistencyModel::StrongSessionSnapshotIsolation), [""; 0]);
     single(&history, ConsistencyModel::StrongSnapshotIsolation, "G0-realtime");
@@ -475,7 +475,7 @@ fn reads_of_the_future_are_g1c_realtime() {
 }
 
 #[test]
-fn skew_in_real_time_is_serializability_only() {
+fn skew_in_real_time_violates_serializability_only() {
     // T0 missed T1's write, T1 missed T2's, and T2 was before T0.
     let mut history =
         in_turn([(0, vec![append(Y, 1)]), (1, vec![read(X, [])]), (2, vec![read(Y, []), append(X, 1)])]);
@@ -488,12 +488,12 @@ fn skew_in_real_time_is_serializability_only() {
 }
 
 #[test]
-fn an_unknown_outcome_counts_as_soon_as_it_is_seen() {
+fn a_transaction_of_unknown_outcome_counts_once_it_is_read() {
     // Half of it was seen.
     let mut history = together([vec![append(X, 1), append(Y, 1)], vec![read(X, [1]), read(Y, [])]]);
     history[0].outcome = RecordedOutcome::Unknown;
     single(&history, ConsistencyModel::SnapshotIsolation, "G-single");
-    // None of it was seen: it may not have committed.
+    // No other transaction read its writes: it may not have committed.
     let mut unseen =
         together([vec![read(X, []), append(Y, 1)], vec![append(X, 1), append(Y, 2)], vec![read(Y, [2])]]);
     unseen[0].outcome = RecordedOutcome::Unknown;
@@ -504,7 +504,7 @@ fn an_unknown_outcome_counts_as_soon_as_it_is_seen() {
     chain[0].outcome = RecordedOutcome::Unknown;
     chain[1].outcome = RecordedOutcome::Unknown;
     single(&chain, ConsistencyModel::SnapshotIsolation, "G-single");
-    // What only it saw itself does not count.
+    // Reads of its own do not count.
     let mut alone = together([vec![append(X, 1), read(X, [1]), read(Y, [])], vec![read(X, [])]]);
     alone[0].outcome = RecordedOutcome::Unknown;
     clean_in_all(&alone);
@@ -512,12 +512,12 @@ fn an_unknown_outcome_counts_as_soon_as_it_is_seen() {
 }
 
 #[test]
-fn nothing_follows_in_time_upon_an_unknown_outcome() {
+fn no_transaction_follows_an_unknown_outcome_in_real_time() {
     let mut history = in_turn([(0, vec![append(X, 1)]), (0, vec![read(X, [])]), (0, vec![read(X, [1])])]);
     single(&history, ConsistencyModel::StrongSnapshotIsolation, "G-single-process");
     history[0].outcome = RecordedOutcome::Unknown;
     clean_in_all(&history);
-    // But it follows what was before it.
+    // But it follows its predecessors.
     let mut after =
         in_turn([(0, vec![append(X, 1)]), (0, vec![read(X, []), append(Y, 1)]), (1, vec![read(Y, [1])])]);
     after[1].outcome = RecordedOutcome::Unknown;
@@ -528,16 +528,16 @@ fn nothing_follows_in_time_upon_an_unknown_outcome() {
 }
 
 #[test]
-fn a_read_without_an_answer_says_nothing() {
+fn an_unanswered_read_adds_no_edge() {
     let mut history = together([vec![append(X, 1), append(Y, 1)], vec![read(X, [1]), read(Y, [])]]);
     history[1].operations[1] = ListOperation::Read { key: Y, list: None };
     clean_in_all(&history);
 }
 
 #[test]
-fn what_many_missed_of_many_is_found() {
-    // Many read X as empty, and many append to it unread; one of the readers saw the rest of what
-    // one of the appenders wrote.
+fn a_fault_among_many_concurrent_transactions_is_found() {
+    // Many read X as empty, and many append to it unread; one of the readers read the other writes
+    // of one of the appenders.
     let mut transactions: Vec<Vec<ListOperation>> = (0..50).map(|_| vec![read(X, [])]).collect();
     transactions.extend((0..50).map(|at| vec![append(X, at), append(100 + at, at)]));
     clean_in_all(&together(transactions.clone()));
@@ -549,7 +549,7 @@ fn what_many_missed_of_many_is_found() {
 }
 
 #[test]
-fn of_long_lists_the_end_is_told() {
+fn the_end_of_long_lists_is_reported() {
     let mut transactions: Vec<Vec<ListOperation>> = (0..100).map(|at| vec![append(X, at)]).collect();
     transactions[99].push(append(Y, 1));
     transactions.push(vec![read(Y, [1]), ListOperation::read(X, (0..99).collect::<Vec<_>>())]);
@@ -563,7 +563,7 @@ fn of_long_lists_the_end_is_told() {
 }
 
 #[test]
-fn several_faults_are_told_each() {
+fn several_faults_are_all_reported() {
     let mut history = together([
         vec![append(X, 1), append(Y, 1)],
         vec![read(X, [1]), read(Y, [])],
@@ -581,7 +581,7 @@ fn several_faults_are_told_each() {
 }
 
 #[test]
-fn a_report_of_many_faults_tells_some_of_them() {
+fn a_report_of_many_faults_is_limited() {
     let mut history = together((0..12).map(|at| vec![append(at, 1)]));
     history.iter_mut().for_each(|transaction| transaction.outcome = RecordedOutcome::Aborted);
     let all: Vec<ListOperation> = (0..12).map(|at| read(at, [1])).collect();
@@ -592,7 +592,7 @@ fn a_report_of_many_faults_tells_some_of_them() {
 }
 
 #[test]
-fn what_is_no_history_is_refused() {
+fn an_invalid_history_is_refused() {
     let twice = together([vec![append(X, 1)], vec![append(Y, 1)], vec![append(X, 1)]]);
     assert_eq!(
         check(&twice, ConsistencyModel::SnapshotIsolation),

@@ -2,8 +2,8 @@
 //!
 //! A history is clean if and only if some order of begins and commits explains it. For a few
 //! transactions all orders can be tried by the definition alone: a begin takes the committed state
-//! as its snapshot, and a commit requires that no other has written the same key since. This knows
-//! nothing of edges or cycles.
+//! as its snapshot, and a commit requires that no other transaction has written the same key since.
+//! This needs no edges or cycles.
 //!
 //! The last transaction reads every list, so that the order of all appends is known.
 //! `SEEDS=from..to` chooses seeds.
@@ -25,7 +25,7 @@ type State = BTreeMap<ListKey, Vec<(Element, usize)>>;
 struct Orders<'h> {
     history: &'h [RecordedTransaction],
     model: ConsistencyModel,
-    /// Transactions that took place: all committed ones, and some of the unknown.
+    /// Transactions that took effect: all committed ones, and some of unknown outcome.
     real: Vec<bool>,
 }
 
@@ -212,7 +212,7 @@ fn random_history(random: &mut Random) -> Vec<RecordedTransaction> {
 }
 
 #[test]
-fn clean_is_what_some_order_explains() {
+fn a_history_is_clean_if_some_order_explains_it() {
     let seeds = std::env::var("SEEDS").ok().and_then(|text| {
         let (from, to) = text.split_once("..")?;
         Some(from.parse().ok()?..to.parse().ok()?)
@@ -240,12 +240,12 @@ fn clean_is_what_some_order_explains() {
             );
             // Without the last one the check is incomplete, but its reports are true.
             let unread = &history[..history.len() - 1];
-            let told = check(unread, model).unwrap();
+            let report = check(unread, model).unwrap();
             assert!(
-                told.is_clean() || !is_explained(unread, model),
-                "seed {seed}, {model:?}, lists unread: {told}\n{unread:#?}"
+                report.is_clean() || !is_explained(unread, model),
+                "seed {seed}, {model:?}, lists unread: {report}\n{unread:#?}"
             );
-            unread_found += u64::from(!told.is_clean());
+            unread_found += u64::from(!report.is_clean());
             *clean.entry(model.name()).or_default() += u64::from(report.is_clean());
             report.names().into_iter().for_each(|name| *names.entry(name).or_default() += 1);
         }

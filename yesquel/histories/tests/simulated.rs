@@ -162,7 +162,7 @@ const ALL: [ConsistencyModel; 6] = [
 ];
 
 #[test]
-fn a_store_that_is_right_is_clean() {
+fn a_correct_store_is_clean() {
     clean(Fault::None, &SNAPSHOT);
 }
 
@@ -177,7 +177,7 @@ fn snapshot_isolation_is_not_serializable() {
 }
 
 #[test]
-fn a_store_that_is_right_does_something() {
+fn a_correct_store_does_enough_work() {
     let of = |fault| {
         let counts =
             seeds().map(|seed| report(fault, seed, ConsistencyModel::StrongSnapshotIsolation).counts);
@@ -208,7 +208,7 @@ fn dirty_reads_are_aborted_reads() {
 }
 
 #[test]
-fn what_aborts_leave_is_an_aborted_read() {
+fn reads_of_aborted_writes_are_aborted_reads() {
     caught(Fault::AbortsStay, ConsistencyModel::SnapshotIsolation, &["G1a"], Others::Any);
 }
 
@@ -218,7 +218,7 @@ fn a_lost_commit_is_found() {
 }
 
 #[test]
-fn a_lost_commit_is_found_in_real_time_nearly_always() {
+fn a_lost_commit_is_almost_always_found_by_real_time_models() {
     let names = ["lost update", "G-single", "G-single-realtime", "G0-process", "G0-realtime"];
     caught(Fault::LostCommit, ConsistencyModel::StrongSnapshotIsolation, &names, Others::Any);
 }
@@ -229,14 +229,14 @@ fn a_commit_in_parts_is_read_skew() {
 }
 
 #[test]
-fn snapshots_that_go_back_are_wrong_for_sessions_only() {
+fn snapshots_that_go_back_violate_session_models_only() {
     clean(Fault::SnapshotsGoBack, &[ConsistencyModel::SnapshotIsolation]);
     let model = ConsistencyModel::StrongSessionSnapshotIsolation;
     caught(Fault::SnapshotsGoBack, model, &["G-single-process"], Others::Only(&["G-nonadjacent-process"]));
 }
 
 #[test]
-fn stale_snapshots_are_wrong_in_real_time_only() {
+fn stale_snapshots_violate_real_time_models_only() {
     clean(Fault::StaleSnapshots, &SNAPSHOT[..2]);
     let model = ConsistencyModel::StrongSnapshotIsolation;
     caught(Fault::StaleSnapshots, model, &["G-single-realtime"], Others::Only(&["G-nonadjacent-realtime"]));
@@ -248,7 +248,7 @@ fn two_sites_are_a_long_fork() {
 }
 
 #[test]
-fn not_seeing_oneself_is_internal() {
+fn missing_own_writes_is_internal() {
     caught(Fault::BlindToItself, ConsistencyModel::SnapshotIsolation, &["internal"], Others::Only(&[]));
 }
 

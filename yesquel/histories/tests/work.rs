@@ -29,7 +29,7 @@ fn counts(history: &[RecordedTransaction], model: ConsistencyModel) -> (HistoryR
 }
 
 #[test]
-fn a_hundred_thousand_clean_transactions_are_gone_through_once() {
+fn a_clean_history_is_traversed_once() {
     for model in [ConsistencyModel::SnapshotIsolation, ConsistencyModel::StrongSnapshotIsolation] {
         let history = long(Fault::None, 100_000);
         let (report, counts) = counts(&history, model);
@@ -42,7 +42,7 @@ fn a_hundred_thousand_clean_transactions_are_gone_through_once() {
 }
 
 #[test]
-fn one_fault_costs_no_more_than_itself() {
+fn one_fault_adds_little_work() {
     let mut history = long(Fault::None, 20_000);
     let before = counts(&history, ConsistencyModel::StrongSnapshotIsolation).1;
     let (one, other) = (ListOperation::append(u64::MAX, 1), ListOperation::append(u64::MAX, 2));
@@ -55,7 +55,7 @@ fn one_fault_costs_no_more_than_itself() {
 }
 
 #[test]
-fn twice_the_history_is_twice_the_work() {
+fn work_is_linear_in_the_length_of_the_history() {
     for (fault, model) in [
         (Fault::None, ConsistencyModel::StrongSnapshotIsolation),
         (Fault::NoneSerializable, ConsistencyModel::StrictSerializable),
@@ -72,7 +72,7 @@ fn twice_the_history_is_twice_the_work() {
 }
 
 #[test]
-fn faults_everywhere_are_no_more_than_a_few_times_the_work() {
+fn many_faults_multiply_the_work_by_a_small_factor() {
     for (fault, model, kind) in [
         (Fault::NoConflictCheck, ConsistencyModel::StrongSnapshotIsolation, AnomalyKind::LostUpdate),
         (Fault::StaleSnapshots, ConsistencyModel::StrongSnapshotIsolation, AnomalyKind::GSingle),
@@ -86,7 +86,7 @@ fn faults_everywhere_are_no_more_than_a_few_times_the_work() {
     }
 }
 
-/// Each reads what the previous one wrote, and the first what the last one wrote.
+/// Each transaction reads the previous one's write, and the first reads the last one's.
 fn ring(size: u64, missed_by: impl Fn(u64) -> bool) -> Vec<RecordedTransaction> {
     let each = (0..size).map(|at| {
         let before = (at + size - 1) % size;
@@ -105,7 +105,7 @@ fn ring(size: u64, missed_by: impl Fn(u64) -> bool) -> Vec<RecordedTransaction> 
 }
 
 #[test]
-fn one_cycle_of_all_is_searched_a_limited_number_of_times() {
+fn searches_of_a_cycle_through_all_transactions_are_limited() {
     const SIZE: u64 = 100_000;
     let (report, counts) = counts(&ring(SIZE, |_| false), ConsistencyModel::SnapshotIsolation);
     assert_eq!(report.names(), ["G1c"]);
@@ -130,7 +130,7 @@ fn one_cycle_of_all_is_searched_a_limited_number_of_times() {
 }
 
 #[test]
-fn many_who_missed_many_are_not_paired() {
+fn concurrent_reads_and_writes_add_a_linear_number_of_edges() {
     let mut history: Vec<RecordedTransaction> = Vec::new();
     for at in 0..20_000 {
         history.push(RecordedTransaction::committed(at, 1, 2, [ListOperation::read(0, [])]));

@@ -16,8 +16,8 @@ use std::{
     process::Command,
 };
 
-/// What SQLite's header declares and a library made as Debian makes it has not:
-/// for other systems, for its own tests, or for features that are off.
+/// Functions that SQLite's header declares and a library built like Debian's lacks: they are for
+/// other systems, for SQLite's own tests, or for features that are off.
 const ABSENT: [&str; 17] = [
     "sqlite3_activate_cerod",
     "sqlite3_carray_bind",
@@ -38,11 +38,11 @@ const ABSENT: [&str; 17] = [
     "sqlite3_win32_set_directory8",
 ];
 
-/// Features that Debian's library may have and ours has not;
-/// docs/yesquel/library.md says why.
+/// Features that Debian's library may have and Yesquel's has not; docs/yesquel/library.md has the
+/// reasons.
 const ONLY_DEBIAN: [&str; 2] = ["ENABLE_UPDATE_DELETE_LIMIT", "OMIT_LOOKASIDE"];
 
-/// Features that ours has and Debian's may not have.
+/// Features that Yesquel's library has and Debian's may not have.
 const ONLY_OURS: [&str; 4] =
     ["DEFAULT_MEMSTATUS=0", "DIRECT_OVERFLOW_READ", "ENABLE_API_ARMOR", "ENABLE_STAT4"];
 
@@ -62,7 +62,7 @@ fn printed(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The names that a library shows.
+/// Returns the names that a library exports.
 fn shown(library: &Path) -> BTreeSet<String> {
     let printed = printed(Command::new("nm").args(["--dynamic", "--defined-only"]).arg(library));
     // A symbol is followed by its version.
@@ -71,10 +71,10 @@ fn shown(library: &Path) -> BTreeSet<String> {
     printed.lines().filter_map(name).collect()
 }
 
-/// The names that a header declares with SQLITE_API.
+/// Returns the names that a header declares with SQLITE_API.
 fn declared(header: &Path) -> BTreeSet<String> {
     let text = fs::read_to_string(header).unwrap();
-    // Of `SQLITE_API sqlite3_stmt *sqlite3_next_stmt(` the last one.
+    // The last name of `SQLITE_API sqlite3_stmt *sqlite3_next_stmt(`.
     let name = |declaration: &str| {
         let head = declaration.split(['(', ';']).next().unwrap_or_default();
         let mut words = head.rsplit(|c: char| !c.is_ascii_alphanumeric() && c != '_');
@@ -83,7 +83,7 @@ fn declared(header: &Path) -> BTreeSet<String> {
     text.split("SQLITE_API ").skip(1).filter_map(name).collect()
 }
 
-/// Whether a name is of SQLite's interface: its inner ones have no underscore.
+/// Returns whether a name belongs to SQLite's interface: internal names have no underscore.
 fn is_public(name: &str) -> bool {
     name.strip_prefix("sqlite3").is_some_and(|rest| {
         let (word, rest) = rest.split_once('_').unwrap_or(("A", ""));
@@ -93,7 +93,7 @@ fn is_public(name: &str) -> bool {
 
 #[test]
 #[ignore = "needs YESQUEL_TEST_LIBRARY"]
-fn it_shows_what_the_header_declares_and_nothing_else() {
+fn the_library_exports_exactly_the_declared_functions() {
     let Some(prefix) = folder("YESQUEL_TEST_LIBRARY") else { return };
     let shown = shown(&prefix.join("lib/libyesquel.so.0"));
     let declared = declared(&prefix.join("include/yesquel/sqlite3.h"));
@@ -106,12 +106,12 @@ fn it_shows_what_the_header_declares_and_nothing_else() {
 
 #[test]
 #[ignore = "needs YESQUEL_TEST_LIBRARY"]
-fn there_is_one_sqlite_in_it() {
+fn the_library_contains_one_sqlite() {
     let Some(prefix) = folder("YESQUEL_TEST_LIBRARY") else { return };
     symbols::assert_one_and_ours(&prefix.join("lib/libyesquel.so.0"));
 }
 
-/// The system's own library.
+/// Returns the path of the system's library.
 fn system_s() -> PathBuf {
     let known = printed(Command::new("/sbin/ldconfig").arg("-p"));
     let line =
@@ -121,7 +121,7 @@ fn system_s() -> PathBuf {
 
 #[test]
 #[ignore = "needs YESQUEL_TEST_STAND_IN"]
-fn it_has_all_that_the_system_s_library_has() {
+fn the_library_exports_all_symbols_of_the_systems_library() {
     let Some(stand_in) = folder("YESQUEL_TEST_STAND_IN") else { return };
     let ours = shown(&stand_in.join("lib/libsqlite3.so.0"));
     let theirs: BTreeSet<String> = shown(&system_s()).into_iter().filter(|name| is_public(name)).collect();
@@ -130,7 +130,7 @@ fn it_has_all_that_the_system_s_library_has() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// `PRAGMA compile_options` on a library.
+/// Returns the result of `PRAGMA compile_options` on a library.
 fn features(library: &Path) -> BTreeSet<String> {
     let place = tempfile::tempdir().unwrap();
     let (source, program) = (place.path().join("features.c"), place.path().join("features"));
@@ -148,12 +148,12 @@ fn features(library: &Path) -> BTreeSet<String> {
 
 #[test]
 #[ignore = "needs YESQUEL_TEST_STAND_IN"]
-fn its_features_are_those_of_the_system_s_library() {
+fn the_library_has_the_features_of_the_systems_library() {
     let Some(stand_in) = folder("YESQUEL_TEST_STAND_IN") else { return };
     let ours = features(&stand_in.join("lib/libsqlite3.so.0"));
     let theirs = features(&system_s());
     assert!(theirs.contains("ENABLE_FTS5") && ours.contains("ENABLE_FTS5"), "{theirs:?} {ours:?}");
-    // Which compiler it was, and limits, which are of the version.
+    // Without the compiler's name and limits, which depend on the version.
     let of_version =
         |name: &str| ["COMPILER=", "ATOMIC_INTRINSICS", "MAX_"].iter().any(|word| name.starts_with(word));
     let single = |these: &BTreeSet<String>, those: &BTreeSet<String>, listed: &[&str]| -> Vec<String> {
@@ -167,7 +167,7 @@ fn its_features_are_those_of_the_system_s_library() {
 
 #[test]
 #[ignore = "needs YESQUEL_TEST_LIBRARY"]
-fn a_program_in_c_is_compiled_and_runs() {
+fn a_c_program_compiles_and_runs() {
     let Some(prefix) = folder("YESQUEL_TEST_LIBRARY") else { return };
     let place = tempfile::tempdir().unwrap();
     let (source, program) = (place.path().join("program.c"), place.path().join("program"));
@@ -202,7 +202,7 @@ fn a_program_in_c_is_compiled_and_runs() {
 
 #[test]
 #[ignore = "needs YESQUEL_TEST_LIBRARY YESQUEL_TEST_STAND_IN"]
-fn it_is_called_by_its_name_and_has_no_debug_information() {
+fn the_library_has_a_soname_and_no_debug_information() {
     for (variable, name) in
         [("YESQUEL_TEST_LIBRARY", "libyesquel.so.0"), ("YESQUEL_TEST_STAND_IN", "libsqlite3.so.0")]
     {
@@ -212,6 +212,9 @@ fn it_is_called_by_its_name_and_has_no_debug_information() {
             printed(Command::new("readelf").args(["--dynamic", "--section-headers", "--wide"]).arg(&library));
         assert!(dynamic.contains(&format!("Library soname: [{name}]")), "{dynamic}");
         assert!(!dynamic.contains(".debug_info"), "{dynamic}");
-        assert!(!fs::symlink_metadata(library.with_extension("")).unwrap().is_file(), "a link for linkers");
+        assert!(
+            !fs::symlink_metadata(library.with_extension("")).unwrap().is_file(),
+            "a symbolic link for linkers"
+        );
     }
 }

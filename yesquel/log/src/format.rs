@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_segment_is_named_in_one_way() {
+    fn a_segment_has_one_valid_name() {
         assert_eq!(first_of(&segment_name(7)), Some(7));
         assert_eq!(first_of(&segment_name(u64::MAX - 1)), Some(u64::MAX - 1));
         // There is no record zero, and none after the last number.

@@ -66,7 +66,7 @@ fn crashes(seed: u64) {
                         // Some of it may be on disk.
                         written.truncate(writer.next_lsn() as usize - 1);
                         written.extend(records);
-                        assert!(writer.append(b"x", &[1]).is_err(), "it takes more after a failure");
+                        assert!(writer.append(b"x", &[1]).is_err(), "an append succeeds after a failure");
                         assert!(writer.sync().is_err());
                         break;
                     }
@@ -74,7 +74,7 @@ fn crashes(seed: u64) {
                 }
                 12..17 => {
                     if writer.sync().is_err() {
-                        assert!(writer.append(b"x", &[1]).is_err(), "it takes more after a failure");
+                        assert!(writer.append(b"x", &[1]).is_err(), "an append succeeds after a failure");
                         break;
                     }
                 }
@@ -82,7 +82,7 @@ fn crashes(seed: u64) {
                 18 if random.next(2) == 0 => writer.segment_bytes_max(200 + random.next(3000)),
                 18 => disk.fail_syncs(random.next(3) == 0),
                 _ => {
-                    // A checkpoint of what is durable.
+                    // A checkpoint of the durable records.
                     after = after.max(writer.synced_lsn());
                     writer.delete_up_to(after).unwrap();
                 }
@@ -103,14 +103,14 @@ fn crashes(seed: u64) {
 }
 
 #[test]
-fn what_was_synced_is_there_after_any_crash() {
+fn synced_records_survive_any_crash() {
     check_seeds(10_000, crashes);
 }
 
 /// A changed byte of a synced log is detected, except in the last batch, of which the disk does not
 /// show that it was synced.
 #[test]
-fn a_hole_is_told_with_its_place() {
+fn damage_is_reported_with_its_offset() {
     let disk = SimulatedDisk::new();
     let mut writer = open(disk.clone(), 0, |_, _| Ok(())).unwrap().writer;
     writer.segment_bytes_max(300);
@@ -166,7 +166,7 @@ fn a_hole_is_told_with_its_place() {
 
 /// A segment of another log, for example of a copy that continued separately.
 #[test]
-fn a_segment_that_another_one_reaches_into_is_named() {
+fn overlapping_segments_are_reported() {
     let logs = [SimulatedDisk::new(), SimulatedDisk::new()];
     for (disk, before) in logs.iter().zip([0, 4]) {
         let mut writer = synced_log(disk, before);
@@ -183,7 +183,7 @@ fn a_segment_that_another_one_reaches_into_is_named() {
 }
 
 #[test]
-fn a_folder_of_the_file_system_keeps_records() {
+fn records_in_a_real_folder_persist() {
     let folder = tempfile::tempdir().unwrap();
     let disk = || Folder::new(folder.path());
     let mut writer = open(disk(), 0, |_, _| Ok(())).unwrap().writer;
@@ -207,7 +207,7 @@ fn a_folder_of_the_file_system_keeps_records() {
 }
 
 #[test]
-fn a_checkpoint_comes_back_whole_or_says_where_it_is_not() {
+fn a_checkpoint_is_read_completely_or_its_damage_is_located() {
     let disk = SimulatedDisk::new();
     let records: Vec<Vec<u8>> = (0..5u8).map(|number| vec![number; 600_000]).collect();
     for lsn in [3, 9] {
@@ -215,7 +215,7 @@ fn a_checkpoint_comes_back_whole_or_says_where_it_is_not() {
             checkpoint::write(&disk, lsn, |take| records.iter().try_for_each(|record| take(record)));
         assert_eq!(written.unwrap(), disk.bytes_of(&checkpoint::name(lsn)));
     }
-    assert_eq!(checkpoint::list(&disk).unwrap(), [9], "the older one is gone");
+    assert_eq!(checkpoint::list(&disk).unwrap(), [9], "the older checkpoint is removed");
     let read = || {
         let mut found = Vec::new();
         let outcome = checkpoint::read(&disk, 9, |record| {
@@ -242,7 +242,7 @@ fn a_checkpoint_comes_back_whole_or_says_where_it_is_not() {
 }
 
 #[test]
-fn a_log_goes_on_behind_a_checkpoint_that_is_ahead_of_it() {
+fn a_log_continues_after_a_checkpoint_that_is_ahead() {
     let disk = SimulatedDisk::new();
     let mut writer = open(disk.clone(), 0, |_, _| Ok(())).unwrap().writer;
     writer.append(b"abc", &[1, 2, 3]).unwrap();
@@ -290,7 +290,7 @@ const FIRST: &str = "log-00000000000000000001";
 
 /// A log that was closed cleanly and then cut at any position is detected.
 #[test]
-fn an_end_that_went_missing_after_a_log_ended_in_order_is_told() {
+fn a_missing_end_of_a_cleanly_closed_log_is_reported() {
     let disk = SimulatedDisk::new();
     let mut writer = synced_log(&disk, 5);
     writer.end().unwrap();
@@ -311,12 +311,12 @@ fn an_end_that_went_missing_after_a_log_ended_in_order_is_told() {
             }
             error => panic!("{length}: {error}"),
         }
-        assert_eq!(disk.read(FIRST).unwrap().len(), length, "it was changed");
+        assert_eq!(disk.read(FIRST).unwrap().len(), length, "the file changed");
     }
     disk.take(FIRST).unwrap();
     let error = outcome(&disk, 0).0.unwrap_err();
     assert!(matches!(error, LogError::Missing { from: 1, to: 5, .. }), "{error}");
-    // Continue and crash: what the clean end covered must still exist.
+    // Continue and crash: records up to the clean end must still exist.
     disk.tamper(FIRST, |bytes| *bytes = whole);
     let mut writer = open(disk.clone(), 0, |_, _| Ok(())).unwrap().writer;
     writer.append(&[7; 24], &[24]).unwrap();
@@ -335,7 +335,7 @@ fn an_end_that_went_missing_after_a_log_ended_in_order_is_told() {
 /// The log after a checkpoint begins with a batch that was on disk before the older log was
 /// deleted.
 #[test]
-fn a_log_that_does_not_go_on_after_a_checkpoint_is_told() {
+fn a_gap_between_checkpoint_and_log_is_reported() {
     let disk = SimulatedDisk::new();
     let mut writer = synced_log(&disk, 5);
     writer.segment_bytes_max(100);
@@ -353,7 +353,7 @@ fn a_log_that_does_not_go_on_after_a_checkpoint_is_told() {
         let error = outcome(&disk, 5).0.unwrap_err();
         let expected = if length < 24 { 0 } else { 24 };
         assert!(matches!(error, LogError::Damaged { offset, lsn: 6, .. } if offset == expected), "{error}");
-        assert_eq!(disk.read(name).unwrap().len(), length, "it was changed");
+        assert_eq!(disk.read(name).unwrap().len(), length, "the file changed");
     }
     disk.take(name).unwrap();
     let error = outcome(&disk, 5).0.unwrap_err().to_string();
@@ -363,7 +363,7 @@ fn a_log_that_does_not_go_on_after_a_checkpoint_is_told() {
 
 /// A segment that was begun when the power failed, with the previous one complete.
 #[test]
-fn a_segment_of_which_nothing_is_there_is_told_and_begun_again() {
+fn an_empty_segment_is_reported_and_rewritten() {
     let disk = SimulatedDisk::new();
     drop(synced_log(&disk, 5));
     let name = "log-00000000000000000006";

@@ -129,7 +129,7 @@ mod tests {
     proptest! {
         /// Checks the clock against the list of all timestamps given and seen.
         #[test]
-        fn commits_are_above_and_snapshots_not_below_all_before(steps in steps()) {
+        fn commits_exceed_and_snapshots_are_at_least_all_earlier_times(steps in steps()) {
             let (mut clock, mut highest, mut physical_max) = (HybridClock::default(), Timestamp::ZERO, 0);
             for step in steps {
                 match step {

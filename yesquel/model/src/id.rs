@@ -133,13 +133,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_id_is_its_128_bits(bits: u128) {
+        fn an_id_round_trips_through_128_bits(bits: u128) {
             prop_assert_eq!(NodeId::from_bits(bits).to_bits(), bits);
         }
     }
 
     #[test]
-    fn an_issuer_names_65536_nodes_and_never_the_root() {
+    fn an_issuer_numbers_65536_nodes_and_never_the_root() {
         assert_eq!(Issuer::new(0), None);
         assert_eq!(Issuer::new(Issuer::NUMBER_MAX + 1), None);
         let mut issuer = Issuer::new(1).unwrap();

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_no_longer_than_the_successor_of_a_key() {
+    fn bounds_are_at_most_as_long_as_a_keys_successor() {
         let long = |length: usize, last: u8| [vec![7; length - 1], vec![last]].concat();
         let [longest, above] = [long(KEY_BYTES_MAX, 7), long(KEY_BYTES_MAX, 8)];
         for key in [&b""[..], b"k", &longest, &long(BOUND_BYTES_MAX, 9)] {
@@ -265,7 +265,7 @@ mod tests {
 
         /// Checks every operation on ranges against its meaning for keys.
         #[test]
-        fn ranges_are_sets_of_keys(
+        fn ranges_behave_like_sets_of_keys(
             a in range(),
             b in range(),
             others in prop::collection::vec(range(), 0..4),

@@ -48,7 +48,7 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn threads_lose_no_count() {
+    fn concurrent_increments_are_all_counted() {
         let tally = ShardedCounter::default();
         thread::scope(|scope| {
             for _ in 0..2 * PARTS {

@@ -89,7 +89,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_an_ordered_map(entries in prop::collection::vec((0..20u8, any::<u16>()), 0..60)) {
+        fn a_small_map_behaves_like_an_ordered_map(entries in prop::collection::vec((0..20u8, any::<u16>()), 0..60)) {
             let (mut few, mut map) = (SmallMap::default(), BTreeMap::new());
             for (key, value) in entries {
                 *few.or_default(key) = value;

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_of_any_kind_is_told() {
+    fn a_panic_of_any_kind_is_reported() {
         assert_eq!(of(|| {}), None);
         assert_eq!(of(|| panic!("so")).as_deref(), Some("so"));
         assert_eq!(of(|| panic!("{} and so", 1)).as_deref(), Some("1 and so"));
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_within_a_run_leaves_it_quiet() {
+    fn a_nested_run_stays_quiet() {
         assert_eq!(of(|| assert!(of(|| panic!("inside")).is_some() && QUIET.get())), None);
         assert!(!QUIET.get());
     }

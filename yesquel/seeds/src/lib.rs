@@ -106,7 +106,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
     #[test]
-    fn a_failing_list_is_told_with_its_seed_and_the_steps_it_needs() {
+    fn a_failure_is_reported_with_its_seed_and_the_steps_it_needs() {
         let run = |steps: &[u64]| assert!(!steps.contains(&3), "met {}", steps.len());
         assert_eq!(report_of_failure(7, vec![1, 2, 4], &run), None);
         let report = report_of_failure(7, vec![1, 2, 3, 4], &run);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_fails_only_once_is_told_whole() {
+    fn a_failure_that_does_not_repeat_is_reported_with_all_steps() {
         let again = AtomicBool::new(false);
         let run = |_: &[u64]| assert!(again.swap(true, Relaxed), "by chance");
         let report = report_of_failure(7, vec![1, 2], &run);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_panic_of_the_first_failing_seed_goes_on() {
+    fn the_panic_of_the_first_failing_seed_is_raised_again() {
         let mut ran = Vec::new();
         let panic = failure::of(AssertUnwindSafe(|| {
             each(3..9, |seed| {

@@ -49,7 +49,7 @@ mod tests {
 
     /// Taken from a program of its own, by the definition.
     #[test]
-    fn the_numbers_of_a_seed_stay_as_they_are() {
+    fn the_numbers_of_a_seed_are_stable() {
         assert_eq!(first(Random::new(0)), [677, 276, 727, 208, 680, 405, 332, 404]);
         assert_eq!(first(Random::new(7)), [774, 460, 216, 200, 860, 562, 779, 545]);
         assert_eq!(first(Random::from_state(7)), [303, 931, 789, 138, 574, 391, 16, 28]);

@@ -36,14 +36,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_is_two_numbers() {
+    fn a_range_is_parsed_from_two_numbers() {
         assert_eq!(parse("0..10"), Ok(0..10));
         assert_eq!(parse("7..8"), Ok(7..8));
         assert_eq!(parse("0..18446744073709551615"), Ok(0..u64::MAX));
     }
 
     #[test]
-    fn what_is_no_range_is_told() {
+    fn an_invalid_range_is_reported() {
         let no_range = "is no range of seeds: give from..to, such as 0..1000";
         let no_seed = "is no seed: invalid digit found in string";
         let empty = "holds no seed: the end is not among them";

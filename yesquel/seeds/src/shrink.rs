@@ -30,7 +30,7 @@ mod tests {
     use crate::Random;
 
     #[test]
-    fn what_is_needed_stays_in_its_order() {
+    fn needed_steps_keep_their_order() {
         for seed in 0..500 {
             let mut random = Random::new(seed);
             let steps: Vec<usize> = (0..random.next(60) as usize).collect();
@@ -42,7 +42,7 @@ mod tests {
 
     /// Failures that come and go as steps do.
     #[test]
-    fn it_still_fails_and_would_not_without_any_one_step() {
+    fn the_shrunk_list_fails_and_needs_every_step() {
         for seed in 0..500 {
             let mut random = Random::new(seed);
             let steps: Vec<u64> = (0..1 + random.next(60)).map(|_| random.next(100)).collect();
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_goes_that_only_one_gone_needed() {
+    fn a_step_needed_only_by_a_removed_step_is_removed() {
         // `b` without `a` hides the failure.
         let fails = |steps: &[char]| steps.contains(&'c') && (steps.contains(&'a') || !steps.contains(&'b'));
         assert_eq!(shrink(vec!['a', 'b', 'c'], fails), ['c']);

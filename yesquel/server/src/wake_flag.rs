@@ -53,7 +53,7 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn a_wake_is_seen_once_before_or_after() {
+    fn a_wake_is_seen_once() {
         let wake_flag = WakeFlag::default();
         wake_flag.wake();
         wake_flag.wake();

@@ -116,7 +116,7 @@ impl Server {
 
 /// An hour: the test would hang if the end waited for it.
 #[test]
-fn an_end_does_not_wait_for_the_interval() {
+fn a_shutdown_does_not_wait_for_the_sync_interval() {
     let place = tempfile::tempdir().unwrap();
     let options = LogOptions { durability: Durability::Interval(3_600_000), ..LogOptions::default() };
     let mut server = Server::open(place.path(), options).unwrap();
@@ -129,7 +129,7 @@ fn an_end_does_not_wait_for_the_interval() {
 
 /// After a clean stop the clock continues where it was, any number of times.
 #[test]
-fn clean_restarts_do_not_move_the_clock_ahead() {
+fn clean_restarts_do_not_advance_the_clock() {
     for checkpoint_bytes in [1, u64::MAX] {
         let place = tempfile::tempdir().unwrap();
         let options = LogOptions { checkpoint_bytes, durability: Durability::None };
@@ -150,7 +150,7 @@ fn clean_restarts_do_not_move_the_clock_ahead() {
 }
 
 #[test]
-fn what_was_said_is_known_after_a_restart_with_and_without_checkpoints() {
+fn acknowledged_writes_survive_a_restart_with_and_without_checkpoints() {
     for (durability, checkpoint_bytes) in [
         (Durability::Sync, u64::MAX),
         (Durability::Sync, 2_000),
@@ -167,7 +167,7 @@ fn what_was_said_is_known_after_a_restart_with_and_without_checkpoints() {
             for number in 0..50 {
                 let value = format!("{round} {number}").repeat(3);
                 let at = server.put(number * (round + 1), value.as_bytes());
-                assert!(at > last, "time goes on over restarts");
+                assert!(at > last, "time continues over restarts");
                 last = at;
                 server_txn.number = server.last_txn;
                 expected.insert(number * (round + 1), value);
@@ -198,7 +198,7 @@ fn what_was_said_is_known_after_a_restart_with_and_without_checkpoints() {
 
 /// A start reads little more of the log than what follows the checkpoint.
 #[test]
-fn checkpoints_that_come_often_keep_the_log_short() {
+fn frequent_checkpoints_keep_the_log_short() {
     let place = tempfile::tempdir().unwrap();
     let options = LogOptions { checkpoint_bytes: 64 << 10, ..LogOptions::default() };
     let mut server = Server::open(place.path(), options).unwrap();
@@ -218,7 +218,7 @@ fn checkpoints_that_come_often_keep_the_log_short() {
 
 /// A leaf was emptied before and not removed yet.
 #[test]
-fn leaves_in_which_nothing_is_left_are_found_after_a_restart() {
+fn empty_leaves_are_found_after_a_restart() {
     for checkpoint_bytes in [1, u64::MAX] {
         let place = tempfile::tempdir().unwrap();
         let options = LogOptions { checkpoint_bytes, ..LogOptions::default() };
@@ -250,7 +250,7 @@ fn a_folder_has_one_server_at_a_time() {
 }
 
 #[test]
-fn damage_is_told_with_file_and_place_and_nothing_is_changed() {
+fn damage_is_reported_with_file_and_offset_and_nothing_changes() {
     let place = tempfile::tempdir().unwrap();
     let mut server = Server::open(place.path(), LogOptions::default()).unwrap();
     server.create();
@@ -270,7 +270,7 @@ fn damage_is_told_with_file_and_place_and_nothing_is_changed() {
 }
 
 #[test]
-fn a_folder_is_one_servers_and_says_whose() {
+fn a_folder_names_its_server() {
     let place = tempfile::tempdir().unwrap();
     drop(Server::open_as(3, place.path(), LogOptions::default()).unwrap());
     let owner = place.path().join("server");
@@ -296,7 +296,7 @@ fn a_folder_is_one_servers_and_says_whose() {
 
 /// Folders of earlier versions have no owner file; their nodes identify the owner.
 #[test]
-fn a_folder_that_does_not_say_whose_it_is_is_known_by_its_nodes() {
+fn a_folder_without_an_owner_file_is_identified_by_its_nodes() {
     for checkpoint_bytes in [1, u64::MAX] {
         let place = tempfile::tempdir().unwrap();
         let options = LogOptions { checkpoint_bytes, ..LogOptions::default() };
@@ -329,7 +329,7 @@ fn file_of(place: &Path, kind: &str) -> PathBuf {
 /// The log may reach back beyond a checkpoint: to its beginning, or to the previous checkpoint,
 /// which is deleted a moment later.
 #[test]
-fn a_damaged_checkpoint_that_is_not_needed_is_said_not_to_be() {
+fn a_damaged_unneeded_checkpoint_is_reported_as_unneeded() {
     let place = tempfile::tempdir().unwrap();
     // So little data that the whole log is in one segment.
     let options = LogOptions { checkpoint_bytes: 2_000, ..LogOptions::default() };
@@ -359,7 +359,7 @@ fn a_damaged_checkpoint_that_is_not_needed_is_said_not_to_be() {
     let error = refused();
     let expected = format!("The one before it, {}, and all of the log after that are there", older.display());
     assert!(error.contains(&expected), "{error}");
-    // The error does not claim it where it is false.
+    // The error does not claim this otherwise.
     let log = file_of(place.path(), "log-");
     let whole = fs::read(&log).unwrap();
     for keep in [whole.len() - 1, 0] {
@@ -370,7 +370,7 @@ fn a_damaged_checkpoint_that_is_not_needed_is_said_not_to_be() {
     fs::write(&older, &before[..before.len() - 1]).unwrap();
     assert!(refused().contains("Restore the folder from a copy"));
     fs::write(&older, &before).unwrap();
-    assert_eq!(fs::read(&newest).unwrap(), bytes, "it was changed");
+    assert_eq!(fs::read(&newest).unwrap(), bytes, "the file changed");
     for checkpoint in [newest, older] {
         fs::remove_file(checkpoint).unwrap();
         let options = LogOptions { checkpoint_bytes: u64::MAX, ..options };
@@ -382,7 +382,7 @@ fn a_damaged_checkpoint_that_is_not_needed_is_said_not_to_be() {
 }
 
 #[test]
-fn a_server_tells_what_its_files_take_and_of_its_last_checkpoint() {
+fn a_server_reports_its_disk_usage_and_last_checkpoint() {
     let place = tempfile::tempdir().unwrap();
     let bytes = |kind: &str| fs::metadata(file_of(place.path(), kind)).unwrap().len();
     let large = LogOptions { checkpoint_bytes: u64::MAX, ..LogOptions::default() };
@@ -396,7 +396,7 @@ fn a_server_tells_what_its_files_take_and_of_its_last_checkpoint() {
     drop(server);
     let mut server = Server::open(place.path(), LogOptions { checkpoint_bytes: 1, ..large }).unwrap();
     server.put(2, b"value");
-    // The first checkpoint is made at once, for there is no earlier one. It may finish after the
+    // The first checkpoint is made at once, as there is no earlier one. It may finish after the
     // reply to the request that started it.
     let first = loop {
         match server.core.status().log.checkpoint {

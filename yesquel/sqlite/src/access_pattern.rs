@@ -78,7 +78,7 @@ mod tests {
     use yesquel_seeds::{Random, check_seeds};
 
     #[test]
-    fn leaves_are_fetched_as_long_as_they_are_of_use() {
+    fn leaves_are_fetched_while_they_help_later_seeks() {
         let mut access_pattern = AccessPattern::default();
         let first: Vec<bool> = (0..SEEKS_FEW + 1).map(|_| access_pattern.seeks()).collect();
         assert_eq!(first.iter().filter(|near| **near).count(), 1);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn who_seeks_often_asks_for_each_leaf_and_who_does_not_for_few() {
+    fn frequent_seeks_fetch_each_leaf_and_rare_seeks_few() {
         check_seeds(20, |seed| {
             let mut random = Random::new(seed);
             for leaves in [1, 10, 100, 1_000, 10_000] {

@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_small_file_stands_for_an_address() {
+    fn a_small_file_may_contain_an_address() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().canonicalize().unwrap();
         let name = |file: &str| folder.join(file).to_str().unwrap().to_owned();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_understood() {
+    fn addresses_are_parsed() {
         let parse = |text| DatabaseAddress::parse(text, []).map(|address| (address.location, address.name));
         let named = |name: &str| name.to_owned();
         assert_eq!(parse("yesquel:"), Ok((DatabaseLocation::Memory, named("main"))));

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_shown_as_far_as_they_go() {
+    fn incomplete_keys_are_shown_up_to_their_end() {
         let column = |is_descending| KeyColumn { collation: Collation::Binary, is_descending };
         let mut key = Vec::new();
         push(&mut key, Field::Text(b"ann"), column(false), Encoding::Utf8);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_example_of_the_document() {
+    fn the_example_in_the_document_is_correct() {
         let three = [0x15, 0xc0, 0x08, 0, 0, 0, 0, 0, 0, 2, 0];
         assert_eq!(form(Field::Integer(3), ASCENDING), three);
         let bob = KeyColumn { collation: Collation::Nocase, is_descending: false };
@@ -285,14 +285,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_are_in_order(left in numbers(), right in numbers()) {
+        fn encoded_numbers_keep_their_order(left in numbers(), right in numbers()) {
             prop_assert_eq!(form(left, ASCENDING).cmp(&form(right, ASCENDING)), order(left, right));
             let descending = KeyColumn { is_descending: true, ..ASCENDING };
             prop_assert_eq!(form(left, descending).cmp(&form(right, descending)), order(right, left));
         }
 
         #[test]
-        fn texts_are_in_order(left in "[a-cA-C \0]{0,5}", right in "[a-cA-C \0]{0,5}", next in numbers()) {
+        fn encoded_texts_keep_their_order(left in "[a-cA-C \0]{0,5}", right in "[a-cA-C \0]{0,5}", next in numbers()) {
             let (left, right) = (left.as_bytes(), right.as_bytes());
             let both = |text, collation| {
                 let mut out = form(Field::Text(text), KeyColumn { collation, is_descending: false });
@@ -307,7 +307,7 @@ mod tests {
         }
 
         #[test]
-        fn rows_are_in_order(left: i64, right: i64) {
+        fn encoded_rows_keep_their_order(left: i64, right: i64) {
             prop_assert_eq!(of_row(left).cmp(&of_row(right)), left.cmp(&right));
             prop_assert_eq!(row_of(&of_row(left)), Some(left));
         }

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_are_taken_apart() {
+    fn records_are_decoded() {
         // (NULL, 1, -2, 'ab', x'00')
         let record = [6, 0, 9, 1, 17, 14, 0xfe, b'a', b'b', 0];
         let fields: Vec<_> = RecordFields::of(&record).unwrap().collect();

@@ -230,7 +230,7 @@ mod tests {
     const ALONE: (u64, bool) = (0, false);
 
     #[test]
-    fn one_alone_counts_from_one() {
+    fn a_single_client_counts_from_one() {
         let mut rows = RowNumbers::default();
         assert_eq!(rows.next(7, 0, None, ALONE), NextNumber::Last);
         assert_eq!(rows.next(7, 0, Some(0), ALONE), NextNumber::Take { count: 1, above: 0 });
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn below_zero_it_is_the_next_one() {
+    fn after_a_negative_number_comes_its_successor() {
         let mut rows = RowNumbers::default();
         assert_eq!(rows.next(7, 0, Some(-5), ALONE), NextNumber::Take { count: 1, above: 0 });
         assert_eq!(rows.next(7, -9, Some(-5), ALONE), NextNumber::Number(-4));
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_used_is_given_again() {
+    fn unused_numbers_are_reused() {
         let mut rows = RowNumbers::default();
         rows.given(7, 1..9, false);
         assert_eq!(rows.next(7, 0, None, ALONE), NextNumber::Number(1));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_may_have_is_not_given_again() {
+    fn numbers_that_may_be_used_are_not_reused() {
         let mut rows = RowNumbers::default();
         rows.given(7, 1..9, false);
         assert_eq!(rows.next(7, 0, None, ALONE), NextNumber::Number(1));

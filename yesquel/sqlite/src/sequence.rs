@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_come_back() {
+    fn sequence_entries_round_trip() {
         let long = "n".repeat(3_000);
         for name in ["", "t", "a name of some length", &long] {
             for (last, counter) in [(0, None), (7, Some(1 << 61)), (i64::MAX, Some(-1))] {

@@ -25,7 +25,7 @@ fn a_long_value_is_read_whole_when_the_request_also_verifies_a_schema() {
     connection.execute_batch("BEGIN").unwrap();
     let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
     assert_eq!(number("SELECT count(*) FROM t"), 2);
-    // The leaf is known by now: the first request is for the pieces.
+    // The leaf is cached now, so the first request is for the pieces.
     assert_eq!(number("SELECT length(c) + (SELECT count(*) FROM u) FROM t WHERE id = 1"), 200_000);
     let checked: String = connection.query_row("PRAGMA quick_check", [], |row| row.get(0)).unwrap();
     assert_eq!(checked, "ok");

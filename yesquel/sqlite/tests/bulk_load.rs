@@ -29,7 +29,7 @@ fn is_sound(connection: &Connection) {
 const NUMBERS: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)";
 
 #[test]
-fn a_transaction_sees_what_it_has_made_and_others_see_it_after_the_commit() {
+fn a_new_table_is_visible_to_its_transaction_and_to_others_after_the_commit() {
     let (ours, theirs) = (open("sees"), open("sees"));
     ours.execute_batch("BEGIN; CREATE TABLE t(id INTEGER PRIMARY KEY, name TEXT UNIQUE, n INT)").unwrap();
     for id in 0..500_i64 {
@@ -42,7 +42,7 @@ fn a_transaction_sees_what_it_has_made_and_others_see_it_after_the_commit() {
     assert_eq!(double.sqlite_error_code(), Some(ErrorCode::ConstraintViolation));
     let double = ours.execute("INSERT INTO t VALUES(4, 'other', 0)", []).unwrap_err();
     assert_eq!(double.sqlite_error_code(), Some(ErrorCode::ConstraintViolation));
-    // By the index, with the rows that it refers to; backwards; by what was written since.
+    // Through the index, with the rows that it refers to; backwards; with later writes.
     assert_eq!(number(&ours, "SELECT sum(id) FROM t WHERE n = 7"), {
         (250..500).filter(|id| id % 7 == 6).sum::<i64>()
     });
@@ -59,7 +59,7 @@ fn a_transaction_sees_what_it_has_made_and_others_see_it_after_the_commit() {
 }
 
 #[test]
-fn what_is_rolled_back_is_gone_and_savepoints_are_kept_to() {
+fn rollbacks_and_savepoints_undo_bulk_loads() {
     let connection = open("back");
     connection.execute_batch("CREATE TABLE old(x); INSERT INTO old VALUES(1)").unwrap();
     connection
@@ -92,7 +92,7 @@ fn what_is_rolled_back_is_gone_and_savepoints_are_kept_to() {
 }
 
 #[test]
-fn a_table_that_is_made_and_dropped_by_one_transaction_leaves_nothing() {
+fn a_table_created_and_dropped_by_one_transaction_leaves_nothing() {
     let connection = open("dropped");
     connection
         .execute_batch(&format!(
@@ -105,7 +105,7 @@ fn a_table_that_is_made_and_dropped_by_one_transaction_leaves_nothing() {
 }
 
 #[test]
-fn an_index_that_was_filled_beside_a_writer_is_made_anew_or_refused() {
+fn an_index_filled_during_a_concurrent_write_conflicts() {
     let (ours, theirs) = (open("beside"), open("beside"));
     ours.execute_batch(&format!("CREATE TABLE t(x); INSERT INTO t {NUMBERS} SELECT i FROM n")).unwrap();
     ours.execute_batch("BEGIN; CREATE INDEX i ON t(x)").unwrap();
@@ -118,7 +118,7 @@ fn an_index_that_was_filled_beside_a_writer_is_made_anew_or_refused() {
 }
 
 #[test]
-fn a_backup_is_there_whole_or_not_at_all() {
+fn a_backup_is_visible_only_when_complete() {
     yesquel_sqlite::is_linked();
     let source = Connection::open_in_memory().unwrap();
     source

@@ -34,7 +34,7 @@ fn rows(connection: &Connection, sql: &str) -> Result<Vec<String>, String> {
 }
 
 #[test]
-fn indexes_are_in_the_order_of_the_application() {
+fn indexes_have_the_order_of_an_applications_collation() {
     let (trees, native) = (open("file:yesquel:"), open(":memory:"));
     assert!(trees.path().unwrap().starts_with("yesquel:"));
     let names = ["pear", "fig", "Apple", "banana", "FIG", "kiwi", "plum", "apple", "a", "B", "cherry"];

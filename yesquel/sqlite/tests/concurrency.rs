@@ -43,30 +43,30 @@ impl Shop {
     }
 
     fn is_whole(&self) {
-        let told: String = self.open().query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
-        assert_eq!(told, "ok");
+        let report: String = self.open().query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+        assert_eq!(report, "ok");
     }
 }
 
 #[test]
-fn inserts_do_not_meet() {
+fn concurrent_inserts_do_not_conflict() {
     let shop = Shop::new("CREATE TABLE t(id INTEGER PRIMARY KEY, thread, time)");
     shop.each(|connection, thread, time| {
         let changes = connection.execute("INSERT INTO t(thread, time) VALUES(?, ?)", [thread, time]).unwrap();
         assert_eq!(changes, 1);
-        let told: [i64; 2] = connection
+        let row: [i64; 2] = connection
             .query_row("SELECT thread, time FROM t WHERE id=?", [connection.last_insert_rowid()], |row| {
                 Ok([row.get(0)?, row.get(1)?])
             })
             .unwrap();
-        assert_eq!(told, [thread, time]);
+        assert_eq!(row, [thread, time]);
     });
     assert_eq!(shop.number("SELECT count(DISTINCT thread * 1000 + time) FROM t"), THREADS * TIMES);
     shop.is_whole();
 }
 
 #[test]
-fn autoincrement_gives_each_its_own() {
+fn autoincrement_gives_each_insert_its_own_number() {
     let shop = Shop::new("CREATE TABLE t(id INTEGER PRIMARY KEY AUTOINCREMENT, thread, time)");
     shop.each(|connection, thread, time| {
         connection.execute("INSERT INTO t(thread, time) VALUES(?, ?)", [thread, time]).unwrap();
@@ -77,14 +77,14 @@ fn autoincrement_gives_each_its_own() {
 }
 
 #[test]
-fn a_statement_that_loses_is_run_again() {
+fn a_statement_that_conflicts_is_retried() {
     let shop = Shop::new("CREATE TABLE t(n); INSERT INTO t VALUES(0)");
     shop.each(|connection, _, _| assert_eq!(connection.execute("UPDATE t SET n=n+1", []).unwrap(), 1));
     assert_eq!(shop.number("SELECT n FROM t"), THREADS * TIMES);
 }
 
 #[test]
-fn one_value_gets_in_once() {
+fn a_unique_value_is_inserted_once() {
     let shop = Shop::new("CREATE TABLE t(id INTEGER PRIMARY KEY, name TEXT UNIQUE, thread)");
     let ins = std::sync::atomic::AtomicI64::new(0);
     shop.each(|connection, thread, time| {
@@ -102,7 +102,7 @@ fn one_value_gets_in_once() {
 }
 
 #[test]
-fn nobody_is_left_without_a_parent() {
+fn foreign_keys_hold_under_concurrent_changes() {
     let shop = Shop::new(
         "CREATE TABLE parent(id INTEGER PRIMARY KEY);
          CREATE TABLE child(parent REFERENCES parent(id), thread);
@@ -125,7 +125,7 @@ fn nobody_is_left_without_a_parent() {
 }
 
 #[test]
-fn begin_immediate_does_not_lose() {
+fn begin_immediate_never_conflicts() {
     let shop = Shop::new("CREATE TABLE t(n); INSERT INTO t VALUES(0)");
     shop.each(|connection, _, _| {
         connection.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -137,7 +137,7 @@ fn begin_immediate_does_not_lose() {
 }
 
 #[test]
-fn an_explicit_transaction_is_told_that_it_lost() {
+fn a_conflict_of_an_explicit_transaction_is_reported() {
     let shop = Shop::new("CREATE TABLE t(n); INSERT INTO t VALUES(0)");
     let (one, other) = (shop.open(), shop.open());
     one.execute_batch("BEGIN; UPDATE t SET n=1").unwrap();
@@ -156,7 +156,7 @@ fn an_explicit_transaction_is_told_that_it_lost() {
 }
 
 #[test]
-fn a_row_never_gets_past_an_index() {
+fn an_index_created_concurrently_contains_every_row() {
     let shop = Shop::new("CREATE TABLE t(id INTEGER PRIMARY KEY, thread, time)");
     shop.each(|connection, thread, time| {
         let sql = match (thread, time % 10) {
@@ -169,8 +169,9 @@ fn a_row_never_gets_past_an_index() {
         };
         connection.execute_batch(sql).unwrap();
         if time % 10 == 3 {
-            let told: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
-            assert_eq!(told, "ok");
+            let report: String =
+                connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+            assert_eq!(report, "ok");
         }
     });
     assert_eq!(shop.number("SELECT count(*) FROM t"), THREADS * TIMES - TIMES / 5);
@@ -178,7 +179,7 @@ fn a_row_never_gets_past_an_index() {
 }
 
 #[test]
-fn one_alone_sees_numbers_as_ever() {
+fn a_single_connection_gets_the_row_ids_of_sqlite() {
     let shop = Shop::new("CREATE TABLE t(id INTEGER PRIMARY KEY, v)");
     let connection = shop.open();
     let insert = || {
@@ -204,7 +205,7 @@ fn one_alone_sees_numbers_as_ever() {
 }
 
 #[test]
-fn numbers_that_were_chosen_and_taken_back_leave_no_trace() {
+fn chosen_numbers_that_are_rolled_back_have_no_effect() {
     let shop =
         Shop::new("CREATE TABLE t(id INTEGER PRIMARY KEY AUTOINCREMENT, v); INSERT INTO t VALUES(1, 0)");
     let stock = Connection::open_in_memory().unwrap();
@@ -241,7 +242,7 @@ fn numbers_that_were_chosen_and_taken_back_leave_no_trace() {
 }
 
 #[test]
-fn autoincrement_is_what_sqlite_makes_it_for_one_alone() {
+fn autoincrement_equals_sqlites_for_a_single_connection() {
     let shop = Shop::new("CREATE TABLE t(id INTEGER PRIMARY KEY AUTOINCREMENT, v)");
     let (ours, stock) = (shop.open(), Connection::open_in_memory().unwrap());
     stock.execute_batch("CREATE TABLE t(id INTEGER PRIMARY KEY AUTOINCREMENT, v)").unwrap();
@@ -269,7 +270,7 @@ fn autoincrement_is_what_sqlite_makes_it_for_one_alone() {
         "INSERT INTO w VALUES(NULL)",
         "DROP TABLE w",
     ] {
-        let told = |connection: &Connection| {
+        let state = |connection: &Connection| {
             connection.execute_batch(sql).unwrap();
             let sql = "SELECT group_concat(id || v) FROM (SELECT * FROM t ORDER BY id)
                        UNION ALL SELECT group_concat(name || seq) FROM (SELECT * FROM sqlite_sequence ORDER BY 1)";
@@ -277,12 +278,12 @@ fn autoincrement_is_what_sqlite_makes_it_for_one_alone() {
             let rows = statement.query_map([], |row| row.get::<_, Option<String>>(0)).unwrap();
             rows.collect::<Result<Vec<_>, _>>().unwrap()
         };
-        assert_eq!(told(&ours), told(&stock), "{sql}");
+        assert_eq!(state(&ours), state(&stock), "{sql}");
     }
 }
 
 #[test]
-fn transactions_that_insert_by_autoincrement_do_not_meet() {
+fn concurrent_autoincrement_transactions_do_not_conflict() {
     let shop =
         Shop::new("CREATE TABLE t(id INTEGER PRIMARY KEY AUTOINCREMENT, v); INSERT INTO t VALUES(1, 0)");
     shop.each(|connection, thread, time| {
@@ -300,7 +301,7 @@ fn transactions_that_insert_by_autoincrement_do_not_meet() {
 }
 
 #[test]
-fn tables_of_one_name_in_two_databases_count_for_themselves() {
+fn tables_with_the_same_name_in_two_databases_count_separately() {
     let shop = Shop::new("CREATE TABLE t(id INTEGER PRIMARY KEY AUTOINCREMENT, v)");
     let connection = shop.open();
     let other = format!("file:yesquel:{}?durability=none&database=other", shop.0.path().display());

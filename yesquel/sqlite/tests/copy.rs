@@ -55,7 +55,7 @@ fn open(folder: &Path, kind: &str) -> Connection {
 }
 
 #[test]
-fn a_copy_goes_in_steps_and_is_seen_at_its_end() {
+fn a_copy_runs_in_steps_and_is_visible_at_its_end() {
     for (from, to) in [("trees", "plain"), ("plain", "trees"), ("trees", "others")] {
         let folder = tempfile::tempdir().unwrap();
         let source = open(folder.path(), from);
@@ -95,7 +95,7 @@ fn a_copy_goes_in_steps_and_is_seen_at_its_end() {
 }
 
 #[test]
-fn what_is_given_up_changes_nothing() {
+fn an_abandoned_copy_changes_nothing() {
     for (from, to) in [("trees", "plain"), ("plain", "trees")] {
         let folder = tempfile::tempdir().unwrap();
         let source = open(folder.path(), from);
@@ -115,7 +115,7 @@ fn what_is_given_up_changes_nothing() {
 }
 
 #[test]
-fn trees_are_copied_as_they_were_when_it_began() {
+fn a_copy_of_trees_is_the_snapshot_at_its_start() {
     let folder = tempfile::tempdir().unwrap();
     let source = open(folder.path(), "trees");
     fill(&source);
@@ -135,7 +135,7 @@ fn trees_are_copied_as_they_were_when_it_began() {
 }
 
 #[test]
-fn it_begins_anew_when_its_own_connection_writes() {
+fn a_copy_restarts_when_its_own_connection_writes() {
     for from in ["trees", "plain"] {
         let folder = tempfile::tempdir().unwrap();
         let source = open(folder.path(), from);
@@ -152,7 +152,7 @@ fn it_begins_anew_when_its_own_connection_writes() {
 }
 
 #[test]
-fn who_else_writes_at_the_destination_is_not_overwritten() {
+fn concurrent_writes_at_the_destination_are_not_overwritten() {
     let folder = tempfile::tempdir().unwrap();
     let source = open(folder.path(), "plain");
     fill(&source);
@@ -169,7 +169,7 @@ fn who_else_writes_at_the_destination_is_not_overwritten() {
 }
 
 #[test]
-fn autoincrement_goes_on_in_the_copy() {
+fn autoincrement_continues_in_the_copy() {
     let folder = tempfile::tempdir().unwrap();
     for to in ["plain", "other trees"] {
         let source = open(folder.path(), "trees");
@@ -190,9 +190,9 @@ fn autoincrement_goes_on_in_the_copy() {
     }
 }
 
-/// A plain file's size shows that it is not empty; trees have no size.
+/// A plain file with content is recognized by its size; trees have none.
 #[test]
-fn vacuum_into_mixes_no_two_databases() {
+fn vacuum_into_refuses_a_database_with_content() {
     for from in ["plain", "trees"] {
         let folder = tempfile::tempdir().unwrap();
         let source = open(folder.path(), from);
@@ -203,8 +203,8 @@ fn vacuum_into_mixes_no_two_databases() {
             other.execute_batch("CREATE TABLE theirs(a); INSERT INTO theirs VALUES(1)").unwrap();
         }
         for _ in 0..2 {
-            let told = source.execute_batch(&into).unwrap_err().to_string();
-            assert!(told.contains("output file already exists"), "{from}: {told}");
+            let message = source.execute_batch(&into).unwrap_err().to_string();
+            assert!(message.contains("output file already exists"), "{from}: {message}");
             let other = open(folder.path(), "others");
             let tables = "SELECT group_concat(name) FROM sqlite_schema";
             let tables: String = other.query_row(tables, [], |row| row.get(0)).unwrap();

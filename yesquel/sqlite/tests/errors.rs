@@ -11,25 +11,25 @@ fn open(name: &str) -> Result<Connection, String> {
 }
 
 #[test]
-fn an_address_that_makes_no_sense_says_why() {
+fn an_invalid_address_is_explained() {
     for (name, says) in [
         ("file:yesquel:data?speed=9", "speed=9: there is no such option"),
         ("file:yesquel://db", "it is yesquel://HOST:PORT/NAME"),
         ("file:yesquel://127.0.0.1:port/shop", "a port is a number"),
     ] {
-        let told = open(name).expect_err(name);
-        assert!(told.contains(says), "{told}");
+        let message = open(name).expect_err(name);
+        assert!(message.contains(says), "{message}");
     }
 }
 
 #[test]
-fn a_server_that_is_not_there_is_named() {
-    let told = open("file:yesquel:///nowhere/at/all.sock/shop?timeout=100").unwrap_err();
-    assert!(told.contains("/nowhere/at/all.sock"), "{told}");
+fn an_unreachable_server_is_named() {
+    let message = open("file:yesquel:///nowhere/at/all.sock/shop?timeout=100").unwrap_err();
+    assert!(message.contains("/nowhere/at/all.sock"), "{message}");
 }
 
 #[test]
-fn a_folder_of_another_process_names_it() {
+fn a_folder_in_use_names_the_process() {
     let folder = tempfile::tempdir().unwrap();
     let name = format!("file:yesquel:{}", folder.path().display());
     let first = open(&name).unwrap();
@@ -40,42 +40,42 @@ fn a_folder_of_another_process_names_it() {
     drop((first, again));
     // A separate store in the same process is not.
     let _taken = yesquel::Store::open(folder.path()).unwrap();
-    let told = open(&name).unwrap_err();
-    assert!(told.contains(&id().to_string()), "{told}");
+    let message = open(&name).unwrap_err();
+    assert!(message.contains(&id().to_string()), "{message}");
     let attached = open(":memory:").unwrap().execute("ATTACH ? AS shop", [name]).unwrap_err().to_string();
     assert!(attached.contains(&id().to_string()), "{attached}");
 }
 
 #[test]
-fn a_lost_race_says_what_was_lost() {
+fn a_conflict_is_explained() {
     let folder = tempfile::tempdir().unwrap();
     let name = format!("file:yesquel:{}?durability=none", folder.path().display());
     let (one, other) = (open(&name).unwrap(), open(&name).unwrap());
     one.execute_batch("CREATE TABLE t(a); INSERT INTO t VALUES(1); BEGIN; UPDATE t SET a=2").unwrap();
     other.execute_batch("UPDATE t SET a=3").unwrap();
-    let told = one.execute_batch("COMMIT").unwrap_err().to_string();
-    assert!(told.contains("database is locked") && told.contains("begin again"), "{told}");
+    let message = one.execute_batch("COMMIT").unwrap_err().to_string();
+    assert!(message.contains("database is locked") && message.contains("begin again"), "{message}");
 }
 
 #[test]
-fn what_is_not_there_is_not_made_where_it_must_not_be() {
+fn read_only_connections_create_no_database() {
     let folder = tempfile::tempdir().unwrap();
     let name = format!("file:yesquel:{}?durability=none", folder.path().display());
     let read = |name: &str| {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
         Connection::open_with_flags(name, flags).map_err(|error| error.to_string())
     };
-    let told = read(&name).unwrap_err();
-    assert!(told.contains("no database"), "{told}");
+    let message = read(&name).unwrap_err();
+    assert!(message.contains("no database"), "{message}");
     open(&name).unwrap().execute_batch("CREATE TABLE t(a); INSERT INTO t VALUES(1)").unwrap();
     let reader = read(&name).unwrap();
     assert_eq!(reader.query_row("SELECT a FROM t", [], |row| row.get::<_, i64>(0)), Ok(1));
-    let told = reader.execute("INSERT INTO t VALUES(2)", []).unwrap_err().to_string();
-    assert!(told.contains("readonly"), "{told}");
+    let message = reader.execute("INSERT INTO t VALUES(2)", []).unwrap_err().to_string();
+    assert!(message.contains("readonly"), "{message}");
 }
 
 #[test]
-fn statistics_that_are_a_virtual_table_are_a_damaged_schema() {
+fn statistics_in_a_virtual_table_are_a_damaged_schema() {
     let folder = tempfile::tempdir().unwrap();
     let db = open(&format!("file:yesquel:{}?durability=none", folder.path().display())).unwrap();
     db.execute_batch(

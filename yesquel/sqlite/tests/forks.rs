@@ -36,7 +36,7 @@ fn ends(pid: libc::pid_t) {
     let mut status = 0;
     // SAFETY: it is a child of this process.
     assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
-    assert_eq!(status, 0, "the child has failed, or hangs");
+    assert_eq!(status, 0, "the child failed or hangs");
 }
 
 /// Closes a connection of the parent's in a child that never returns.
@@ -95,7 +95,7 @@ fn served() {
                 for _ in 0..20 {
                     own.execute("INSERT INTO t(v) VALUES(?)", [number]).unwrap();
                 }
-                // One that exits with everything open.
+                // A child that exits with all connections open.
                 if number == 7 {
                     // SAFETY: it does not return.
                     unsafe { libc::exit(0) };
@@ -139,14 +139,14 @@ fn embedded() {
         .unwrap();
     ends(child(|| {
         inherited(&connection, false);
-        let told = Connection::open(&name).unwrap_err().to_string();
-        assert!(told.contains("process"), "{told}");
+        let message = Connection::open(&name).unwrap_err().to_string();
+        assert!(message.contains("process"), "{message}");
     }));
     // After the parent has closed it a child can open it: no sibling keeps it, though it was forked
     // with it open.
-    let ((mut told, tell), (mut held, hold)) = (signal(), signal());
+    let ((mut closed, notify), (mut held, hold)) = (signal(), signal());
     let second = child(|| {
-        assert_eq!(told.read(&mut [0]).unwrap(), 1);
+        assert_eq!(closed.read(&mut [0]).unwrap(), 1);
         open().execute("INSERT INTO t(v) VALUES(1)", []).unwrap();
     });
     let idle = child(|| {
@@ -156,7 +156,7 @@ fn embedded() {
     });
     connection.execute("INSERT INTO t(v) VALUES(2)", []).unwrap();
     drop(connection);
-    (&tell).write_all(b"!").unwrap();
+    (&notify).write_all(b"!").unwrap();
     ends(second);
     let connection = open();
     assert_eq!(count(&connection), 3);

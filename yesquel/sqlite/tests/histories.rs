@@ -221,8 +221,8 @@ fn history(place: &Place, seed: u64) -> Vec<RecordedTransaction> {
                         Err(error) if is_busy(&error) => RecordedOutcome::Aborted,
                         Err(error) => panic!("{error}"),
                     };
-                    let told = RecordedTransaction::committed(thread, begun, now(), seen);
-                    history.lock().unwrap().push(told.with_outcome(outcome));
+                    let transaction = RecordedTransaction::committed(thread, begun, now(), seen);
+                    history.lock().unwrap().push(transaction.with_outcome(outcome));
                 }
             });
         }
@@ -234,8 +234,8 @@ fn history(place: &Place, seed: u64) -> Vec<RecordedTransaction> {
     let last = lists.zip(0..).map(|(list, name)| read(name, list.unwrap()));
     let last = RecordedTransaction::committed(THREADS, begun, now(), last.collect::<Vec<_>>());
     assert_eq!(last.operations.len() as i64, LISTS);
-    let told: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
-    assert_eq!(told, "ok");
+    let report: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(report, "ok");
     let mut history = history.into_inner().unwrap();
     history.push(last);
     history

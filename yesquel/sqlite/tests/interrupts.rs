@@ -89,17 +89,17 @@ fn interrupted(place: &Place, connection: Connection, sql: &'static str) -> Conn
     place.relay.shut();
     let begun = Instant::now();
     let waiting = thread::spawn(move || {
-        let told = connection.prepare(sql).and_then(|mut statement| {
+        let outcome = connection.prepare(sql).and_then(|mut statement| {
             let mut rows = statement.query([])?;
             while rows.next()?.is_some() {}
             Ok(())
         });
-        (connection, told)
+        (connection, outcome)
     });
     place.relay.wait_for_request();
     handle.interrupt();
-    let (connection, told) = waiting.join().unwrap();
-    let error = told.expect_err(sql);
+    let (connection, outcome) = waiting.join().unwrap();
+    let error = outcome.expect_err(sql);
     assert_eq!(code(&error), ErrorCode::OperationInterrupted, "{sql}: {error:?}");
     assert!(begun.elapsed() < SOON, "{sql}: {:?}", begun.elapsed());
     place.relay.open();
@@ -129,10 +129,10 @@ fn a_statement_that_waits_for_a_silent_server_is_interrupted() {
     }
 }
 
-/// One thread receives for all that share a connection to the server: first another one is
-/// interrupted, and then that one.
+/// One thread receives for all threads that share a connection to the server. The test first
+/// interrupts another thread, then the receiving one.
 #[test]
-fn one_of_many_who_wait_is_interrupted() {
+fn one_of_several_waiting_threads_is_interrupted() {
     let place = Place::new();
     let connections: Vec<Connection> = (0..4).map(|_| place.open("relay")).collect();
     connections.iter().for_each(|connection| assert_eq!(count(connection), 3));
@@ -143,35 +143,35 @@ fn one_of_many_who_wait_is_interrupted() {
     let threads: Vec<_> = (connections.into_iter().enumerate())
         .map(|(at, connection)| {
             let (ended, running) = (ended.clone(), Arc::clone(&running[at]));
-            let told = move || {
+            let query = move || {
                 running.store(true, Relaxed);
                 connection.query_row("SELECT count(*) FROM t", [], |row| row.get::<_, i64>(0))
             };
-            thread::spawn(move || ended.send((at, told())).unwrap())
+            thread::spawn(move || ended.send((at, query())).unwrap())
         })
         .collect();
     place.relay.wait_for_request();
     for at in [3, 0, 1] {
         // An interrupt before the statement begins has no effect: repeat.
-        let (who, told) = loop {
+        let (connection, outcome) = loop {
             handles[at].interrupt();
             if let Ok(ended) = ends.recv_timeout(Duration::from_millis(1)) {
                 break ended;
             }
         };
-        assert_eq!(who, at);
-        assert_eq!(code(&told.unwrap_err()), ErrorCode::OperationInterrupted);
+        assert_eq!(connection, at);
+        assert_eq!(code(&outcome.unwrap_err()), ErrorCode::OperationInterrupted);
     }
     place.relay.open();
-    let (who, told) = ends.recv_timeout(SOON).unwrap();
-    assert_eq!((who, told.unwrap()), (2, 3));
+    let (connection, outcome) = ends.recv_timeout(SOON).unwrap();
+    assert_eq!((connection, outcome.unwrap()), (2, 3));
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// The progress handler counts instructions, and none run during a wait: it does not limit the time
-/// of one.
+/// The progress handler counts instructions. None run during a wait, so that it does not limit the
+/// wait.
 #[test]
-fn the_progress_handler_is_not_asked_while_a_server_is_waited_for() {
+fn the_progress_handler_is_not_called_during_a_wait_for_a_server() {
     let place = Place::new();
     let mut connection = place.open("relay");
     assert_eq!(count(&connection), 3);
@@ -189,7 +189,7 @@ fn the_progress_handler_is_not_asked_while_a_server_is_waited_for() {
 }
 
 #[test]
-fn one_who_waits_for_others_is_interrupted() {
+fn a_wait_for_another_transaction_is_interrupted() {
     let place = Place::new();
     let (holder, waiting) = (place.open("server"), place.open("server"));
     assert_eq!(count(&waiting), 3);
@@ -211,11 +211,11 @@ fn one_who_waits_for_others_is_interrupted() {
                     thread::yield_now();
                 }
             });
-            let mut told = waiting.execute_batch(sql);
+            let mut outcome = waiting.execute_batch(sql);
             // An interrupt before the wait is not counted.
-            told = told.map_err(|error| (done.store(true, Relaxed), error).1);
+            outcome = outcome.map_err(|error| (done.store(true, Relaxed), error).1);
             done.store(true, Relaxed);
-            told.expect_err(sql)
+            outcome.expect_err(sql)
         });
         assert_eq!(code(&error), ErrorCode::OperationInterrupted, "{sql}: {error:?}");
         assert!(begun.elapsed() < SOON, "{sql}: {:?}", begun.elapsed());
@@ -240,8 +240,8 @@ fn an_attach_that_waits_for_a_greeting_is_interrupted() {
     let waiting = thread::spawn(move || (connection.execute_batch(&attach), connection));
     let silent = listener.accept().unwrap();
     handle.interrupt();
-    let (told, connection) = waiting.join().unwrap();
-    let error = told.unwrap_err();
+    let (outcome, connection) = waiting.join().unwrap();
+    let error = outcome.unwrap_err();
     assert_eq!(code(&error), ErrorCode::OperationInterrupted, "{error:?}");
     assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
     connection.execute_batch("CREATE TABLE t(a)").unwrap();

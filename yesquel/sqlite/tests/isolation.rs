@@ -61,11 +61,11 @@ fn check(name: &str, steps: Steps) {
         )
         .unwrap();
     for (number, (connection, sql, comes)) in steps.iter().enumerate() {
-        let told = run(&connections[*connection], sql);
-        let what = format!("{name}, step {number}: {connection}: {sql}: {told:?}");
-        match (comes, told) {
+        let outcome = run(&connections[*connection], sql);
+        let what = format!("{name}, step {number}: {connection}: {sql}: {outcome:?}");
+        match (comes, outcome) {
             (Done, Ok(_)) => {}
-            (Rows(rows), Ok(told)) => assert_eq!(told, *rows, "{what}"),
+            (Rows(rows), Ok(found)) => assert_eq!(found, *rows, "{what}"),
             (Conflict, Err(error)) => {
                 assert_eq!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy), "{what}");
             }
@@ -77,7 +77,7 @@ fn check(name: &str, steps: Steps) {
 const ALL: &str = "SELECT * FROM test ORDER BY id";
 
 #[test]
-fn dirty_writes_do_not_mix() {
+fn dirty_writes_are_prevented() {
     check(
         "G0",
         &[
@@ -97,7 +97,7 @@ fn dirty_writes_do_not_mix() {
 }
 
 #[test]
-fn what_is_taken_back_was_never_seen() {
+fn aborted_reads_are_prevented() {
     check(
         "G1a",
         &[
@@ -113,7 +113,7 @@ fn what_is_taken_back_was_never_seen() {
 }
 
 #[test]
-fn what_is_on_its_way_is_not_seen() {
+fn intermediate_reads_are_prevented() {
     check(
         "G1b",
         &[
@@ -131,7 +131,7 @@ fn what_is_on_its_way_is_not_seen() {
 }
 
 #[test]
-fn two_do_not_see_each_others_writes() {
+fn circular_information_flow_is_prevented() {
     check(
         "G1c",
         &[
@@ -149,7 +149,7 @@ fn two_do_not_see_each_others_writes() {
 }
 
 #[test]
-fn what_was_seen_does_not_vanish() {
+fn observed_transactions_do_not_vanish() {
     check(
         "OTV",
         &[
@@ -172,7 +172,7 @@ fn what_was_seen_does_not_vanish() {
 }
 
 #[test]
-fn a_condition_is_of_one_moment() {
+fn predicates_read_one_snapshot() {
     check(
         "PMP",
         &[
@@ -201,7 +201,7 @@ fn a_condition_is_of_one_moment() {
 }
 
 #[test]
-fn no_update_is_lost() {
+fn lost_updates_are_prevented() {
     check(
         "P4",
         &[
@@ -219,7 +219,7 @@ fn no_update_is_lost() {
 }
 
 #[test]
-fn reads_are_of_one_moment() {
+fn reads_are_of_one_snapshot() {
     check(
         "G-single",
         &[
@@ -251,7 +251,7 @@ fn reads_are_of_one_moment() {
 }
 
 #[test]
-fn write_skew_is_let_through_unless_one_asks_to_be_alone() {
+fn write_skew_is_allowed_except_with_begin_immediate() {
     check(
         "G2-item",
         &[
@@ -283,7 +283,7 @@ fn write_skew_is_let_through_unless_one_asks_to_be_alone() {
 }
 
 #[test]
-fn savepoints_take_back_what_came_after_them() {
+fn rollback_to_a_savepoint_undoes_later_changes() {
     check(
         "savepoints",
         &[

@@ -14,7 +14,7 @@ fn tables(connection: &Connection) -> i64 {
 }
 
 #[test]
-fn who_names_the_same_shares_it_until_the_last_has_gone() {
+fn connections_with_the_same_name_share_a_database_until_the_last_closes() {
     // As an address, and by SQLite's own parameters.
     let (plain, uri) = ("yesquel:?cache=shared&database=a", "file:yesquel:?database=a&cache=shared");
     let first = open(plain);
@@ -28,11 +28,11 @@ fn who_names_the_same_shares_it_until_the_last_has_gone() {
     let third = open(plain);
     assert_eq!(tables(&third), 1);
     drop((second, third));
-    assert_eq!(tables(&open(plain)), 0, "gone with the last");
+    assert_eq!(tables(&open(plain)), 0, "removed with the last connection");
 }
 
 #[test]
-fn one_thread_of_each_connection_writes_at_the_same_time() {
+fn connections_of_several_threads_write_concurrently() {
     let name = "yesquel:?cache=shared&database=threads";
     let first = open(name);
     first.execute_batch("CREATE TABLE t(a INTEGER PRIMARY KEY, b)").unwrap();

@@ -33,6 +33,6 @@ fn rusqlite_opens_databases_on_trees() {
 }
 
 #[test]
-fn there_is_one_sqlite() {
+fn the_program_contains_one_sqlite() {
     symbols::assert_one_and_ours(&env::current_exe().unwrap());
 }

@@ -97,19 +97,19 @@ const STATEMENTS: [(&str, usize); 13] = [
 ];
 
 #[test]
-fn a_server_that_is_away_is_no_empty_table() {
+fn an_unreachable_server_is_an_error_and_not_an_empty_table() {
     let mut place = Place::new();
     // With a cached schema and prepared statements, and without.
     for knows in [true, false] {
         let connection = place.open();
         let all = || STATEMENTS.iter().map(|(sql, _)| rows(&connection, sql));
         if knows {
-            all().for_each(|told| drop(told.unwrap()));
+            all().for_each(|outcome| drop(outcome.unwrap()));
         }
         place.stop();
         let begun = Instant::now();
-        for (told, (sql, _)) in all().zip(STATEMENTS) {
-            let error = told.expect_err(sql);
+        for (outcome, (sql, _)) in all().zip(STATEMENTS) {
+            let error = outcome.expect_err(sql);
             assert!(
                 matches!(code(&error), ErrorCode::SystemIoFailure | ErrorCode::CannotOpen),
                 "{sql}: {error:?}"
@@ -123,8 +123,8 @@ fn a_server_that_is_away_is_no_empty_table() {
         let statements = STATEMENTS.len() as u32;
         assert!(begun.elapsed() < Duration::from_millis(TIMEOUT) * 4 * statements, "{:?}", begun.elapsed());
         place.start();
-        for (told, (sql, count)) in all().zip(STATEMENTS) {
-            assert_eq!(told.unwrap().len(), count, "{sql}");
+        for (outcome, (sql, count)) in all().zip(STATEMENTS) {
+            assert_eq!(outcome.unwrap().len(), count, "{sql}");
         }
         assert_eq!(rows(&connection, "PRAGMA user_version").unwrap(), ["Integer(7)"]);
         assert_eq!(rows(&connection, "PRAGMA integrity_check").unwrap().len(), 1);
@@ -133,7 +133,7 @@ fn a_server_that_is_away_is_no_empty_table() {
 
 /// The connection ended while idle: the next statement is repeated without an error.
 #[test]
-fn the_first_statement_after_a_restart_is_done() {
+fn the_first_statement_after_a_restart_succeeds() {
     let mut place = Place::new();
     let connection = place.open();
     for _ in 0..2 {
@@ -165,7 +165,7 @@ fn the_first_statement_after_a_restart_is_done() {
 }
 
 #[test]
-fn a_transaction_over_a_restart_is_told_of_it() {
+fn a_transaction_during_a_restart_fails() {
     let mut place = Place::new();
     let connection = place.open();
     for is_noticed in [true, false] {
@@ -181,8 +181,8 @@ fn a_transaction_over_a_restart_is_told_of_it() {
             // As after a disk failure, SQLite has rolled back, and reports that to a second
             // ROLLBACK.
             assert!(connection.is_autocommit(), "{sql}");
-            let told = rows(&connection, "ROLLBACK").unwrap_err().to_string();
-            assert!(told.contains("no transaction is active"), "{told}");
+            let message = rows(&connection, "ROLLBACK").unwrap_err().to_string();
+            assert!(message.contains("no transaction is active"), "{message}");
             if is_noticed {
                 place.start();
             }
@@ -193,7 +193,7 @@ fn a_transaction_over_a_restart_is_told_of_it() {
 }
 
 #[test]
-fn what_is_said_to_be_there_or_not_is_looked_at() {
+fn if_exists_and_if_not_exists_read_the_current_schema() {
     let place = Place::new();
     let (connection, other) = (place.open(), place.open());
     for sql in ["CREATE TABLE IF NOT EXISTS t(id)", "DROP TABLE IF EXISTS u"] {
@@ -210,7 +210,7 @@ fn what_is_said_to_be_there_or_not_is_looked_at() {
 }
 
 #[test]
-fn a_database_that_was_dropped_is_no_empty_one() {
+fn a_dropped_database_is_an_error_and_not_an_empty_one() {
     let place = Place::new();
     let connection = place.open();
     // Limit the wait for its return.
@@ -230,12 +230,12 @@ fn a_database_that_was_dropped_is_no_empty_one() {
     let other = place.open();
     other.execute_batch(SCHEMA).unwrap();
     assert_eq!(rows(&other, "SELECT v FROM t WHERE id=2").unwrap(), ["Integer(20)"]);
-    let told = rows(&connection, "SELECT v FROM t WHERE id=2").unwrap_err().to_string();
-    assert!(told.contains("the database is not there any more"), "{told}");
+    let message = rows(&connection, "SELECT v FROM t WHERE id=2").unwrap_err().to_string();
+    assert!(message.contains("the database is not there any more"), "{message}");
 }
 
 #[test]
-fn a_server_of_another_release_says_which() {
+fn a_server_of_another_release_is_reported_with_its_version() {
     assert!(yesquel_sqlite::is_linked());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -246,22 +246,22 @@ fn a_server_of_another_release_says_which() {
         // Until the client has disconnected.
         let _ = stream.read_to_end(&mut Vec::new());
     });
-    let told = open(&format!("file:yesquel://127.0.0.1:{port}/shop")).unwrap_err();
-    assert!(told.contains("versions 7 to 9") && told.contains("the same release"), "{told}");
+    let message = open(&format!("file:yesquel://127.0.0.1:{port}/shop")).unwrap_err();
+    assert!(message.contains("versions 7 to 9") && message.contains("the same release"), "{message}");
     server.join().unwrap();
 }
 
 #[test]
-fn what_is_over_a_limit_is_told() {
+fn exceeded_limits_are_reported() {
     let place = Place::new();
     let connection = place.open();
     let socket = place.folder.path().join("socket");
     let long = "n".repeat(yesquel::NAME_BYTES_MAX + 1);
-    let told = open(&format!("file:yesquel://{}/{long}", socket.display())).unwrap_err();
-    assert!(told.contains("cannot be a name"), "{told}");
+    let message = open(&format!("file:yesquel://{}/{long}", socket.display())).unwrap_err();
+    assert!(message.contains("cannot be a name"), "{message}");
     let name = format!("file:yesquel://{}/shop?speed=9", socket.display());
-    let told = connection.execute("ATTACH ? AS other", [name]).unwrap_err().to_string();
-    assert!(told.contains("there is no such option"), "{told}");
+    let message = connection.execute("ATTACH ? AS other", [name]).unwrap_err().to_string();
+    assert!(message.contains("there is no such option"), "{message}");
     let error = connection.execute("INSERT INTO t(name) VALUES(?)", ["k".repeat(2 << 20)]).unwrap_err();
     assert_eq!(code(&error), ErrorCode::TooBig, "{error:?}");
     // The row exists only with its index entry.
@@ -281,7 +281,7 @@ fn words(connection: &Connection) -> String {
 
 /// Calls without a statement have messages, too.
 #[test]
-fn a_copy_and_a_blob_say_what_went_wrong() {
+fn copies_and_blobs_report_errors() {
     let mut place = Place::new();
     let mut plain = Connection::open_in_memory().unwrap();
     plain.execute_batch("CREATE TABLE t(a); INSERT INTO t VALUES(zeroblob(1000000)), (2)").unwrap();
@@ -296,9 +296,9 @@ fn a_copy_and_a_blob_say_what_went_wrong() {
         let Error::SqliteFailure(error, _) = copy.step(-1).unwrap_err() else { panic!() };
         drop(copy);
         assert_eq!(error.code, ErrorCode::SystemIoFailure);
-        let told = yesquel_sqlite::last_message(error.extended_code).unwrap();
-        assert!(told.contains("connection"), "{told}");
-        assert_eq!(words(if is_to_server { &connection } else { &plain }), told);
+        let message = yesquel_sqlite::last_message(error.extended_code).unwrap();
+        assert!(message.contains("connection"), "{message}");
+        assert_eq!(words(if is_to_server { &connection } else { &plain }), message);
         place.start();
     }
     let mut blob = connection.blob_open("main", "t", "v", 7, false).unwrap();
@@ -310,7 +310,7 @@ fn a_copy_and_a_blob_say_what_went_wrong() {
 
 /// The application need not know about requests sent before the commit.
 #[test]
-fn what_was_sent_ahead_of_a_commit_was_not_committed() {
+fn data_sent_before_a_failed_commit_is_not_committed() {
     let mut place = Place::new();
     let socket = place.folder.path().join("socket");
     let connection =
@@ -324,8 +324,8 @@ fn what_was_sent_ahead_of_a_commit_was_not_committed() {
         }
         place.stop();
         let error = connection.execute_batch(more).unwrap_err();
-        let told = error.to_string();
-        assert!(told.contains("connection") && !told.contains("not known"), "{told}");
+        let message = error.to_string();
+        assert!(message.contains("connection") && !message.contains("not known"), "{message}");
         assert_eq!((code(&error), connection.is_autocommit()), (ErrorCode::SystemIoFailure, true));
         assert_eq!(yesquel_sqlite::last_error_kind(), Some(yesquel_sqlite::SqlErrorKind::Unreachable));
         place.start();

@@ -1,5 +1,5 @@
-//! Statements whose schema is outdated before their first request: errors follow from the present
-//! schema, not from the one that the connection has cached, and schema changes see the others'.
+//! Statements whose cached schema is outdated before their first request: errors follow from the
+//! current schema, and schema changes see those of other connections.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -75,7 +75,7 @@ fn a_constraint_of_the_present_schema_is_reported() {
 }
 
 #[test]
-fn a_schema_change_in_a_transaction_follows_another_ones() {
+fn a_schema_change_in_a_transaction_follows_a_concurrent_one() {
     assert!(yesquel_sqlite::is_linked());
     for begin in ["BEGIN", "SAVEPOINT s"] {
         let place = Place(TempDir::new().unwrap());

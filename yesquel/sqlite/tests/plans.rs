@@ -25,7 +25,7 @@ fn ids(statement: &mut Statement<'_>, first: i64, limit: i64) -> Vec<i64> {
 }
 
 #[test]
-fn another_limit_is_no_reason_to_compile_a_simple_query_again() {
+fn a_new_limit_does_not_recompile_a_simple_query() {
     for name in [":memory:", "file:yesquel:"] {
         let shop = shop(name);
         for sql in [
@@ -44,7 +44,7 @@ fn another_limit_is_no_reason_to_compile_a_simple_query_again() {
 }
 
 #[test]
-fn how_many_are_sorted_may_change_how() {
+fn a_new_limit_of_a_sort_recompiles_the_query() {
     for name in [":memory:", "file:yesquel:"] {
         let shop = shop(name);
         let mut sorted = shop.prepare("SELECT id FROM t WHERE id >= ?1 ORDER BY w DESC LIMIT ?2").unwrap();
@@ -55,12 +55,12 @@ fn how_many_are_sorted_may_change_how() {
 }
 
 #[test]
-fn what_is_no_number_is_refused_as_before() {
+fn a_limit_that_is_not_a_number_is_refused() {
     for name in [":memory:", "file:yesquel:"] {
         let shop = shop(name);
         let mut range = shop.prepare("SELECT id FROM t WHERE id >= ?1 LIMIT ?2").unwrap();
-        let told = range.query(("1", "many")).unwrap().next().unwrap_err().to_string();
-        assert_eq!(told, "datatype mismatch", "{name}");
+        let message = range.query(("1", "many")).unwrap().next().unwrap_err().to_string();
+        assert_eq!(message, "datatype mismatch", "{name}");
         assert_eq!(ids(&mut range, 99, 5), [99, 100]);
     }
 }

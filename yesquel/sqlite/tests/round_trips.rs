@@ -1,7 +1,7 @@
 //! Costs of statements in round trips to a server.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
-#![allow(unsafe_code, reason = "connections are told by their pointers")]
+#![allow(unsafe_code, reason = "connections are identified by their pointers")]
 
 use rusqlite::{Connection, OpenFlags};
 use std::time::{Duration, Instant};
@@ -64,7 +64,7 @@ impl Served {
         ];
         let (mut before, mut rounds, end) = (0, 0, Instant::now() + Duration::from_secs(60));
         while rounds < 3 {
-            assert!(Instant::now() < end, "splits are never over");
+            assert!(Instant::now() < end, "splits do not end");
             let scanned = self.cost(|| {
                 for scan in scans {
                     run(&self.counted, &format!("SELECT * FROM {scan}"));
@@ -114,7 +114,7 @@ fn run(connection: &Connection, sql: &str) -> usize {
 }
 
 #[test]
-fn statements_take_the_round_trips_that_the_design_allows() {
+fn statements_take_the_round_trips_of_the_design() {
     let served = Served::new();
     let connection = served.open();
     // It has read the schema.
@@ -194,7 +194,7 @@ fn statements_take_the_round_trips_that_the_design_allows() {
 }
 
 #[test]
-fn a_schema_that_another_one_changed_costs_one_more() {
+fn a_schema_changed_by_another_connection_costs_one_round_trip() {
     let served = Served::new();
     let (connection, other) = (served.open(), served.open());
     let sql = "SELECT v FROM plain WHERE id = 777";
@@ -215,8 +215,8 @@ fn a_schema_that_another_one_changed_costs_one_more() {
     }
     // The first attempt did not commit by the old schema.
     other.execute_batch("ALTER TABLE plain RENAME COLUMN v TO w").unwrap();
-    let told = connection.execute("INSERT INTO plain(id, v) VALUES(500001, 1)", []).unwrap_err();
-    assert!(told.to_string().contains("no column named v"), "{told}");
+    let error = connection.execute("INSERT INTO plain(id, v) VALUES(500001, 1)", []).unwrap_err();
+    assert!(error.to_string().contains("no column named v"), "{error}");
     other.execute_batch("CREATE INDEX on_w ON plain(w)").unwrap();
     connection.execute("INSERT INTO plain(id, w) VALUES(500001, 'unique')", []).unwrap();
     let found = "SELECT id FROM plain INDEXED BY on_w WHERE w = 'unique'";
@@ -224,7 +224,7 @@ fn a_schema_that_another_one_changed_costs_one_more() {
 }
 
 #[test]
-fn rows_in_the_order_of_their_keys_are_not_asked_for_one_by_one() {
+fn inserts_in_key_order_share_round_trips() {
     let served = Served::new();
     let connection = served.open();
     run(&connection, "SELECT * FROM plain");
@@ -239,7 +239,7 @@ fn rows_in_the_order_of_their_keys_are_not_asked_for_one_by_one() {
 }
 
 #[test]
-fn who_seeks_in_no_order_asks_for_leaves_and_not_for_rows() {
+fn random_seeks_fetch_leaves_and_not_rows() {
     let served = Served::new();
     let connection = served.open();
     let scan = served.cost(|| {
@@ -255,7 +255,7 @@ fn who_seeks_in_no_order_asks_for_leaves_and_not_for_rows() {
 }
 
 #[test]
-fn what_is_kept_of_what_is_read_is_for_the_application_to_say() {
+fn the_application_sets_the_size_of_the_page_cache() {
     let served = Served::new();
     let connection = served.open();
     let (rows, seeks) = (1_500, 6_000);

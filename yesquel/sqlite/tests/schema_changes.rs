@@ -76,8 +76,8 @@ fn is_fair(error: &Error) -> bool {
         Error::SqliteFailure(error, _) | Error::SqlInputError { error, .. } => error.code,
         _ => return false,
     };
-    let told = error.to_string();
-    let are_words = |words: &str| told.contains(words);
+    let message = error.to_string();
+    let are_words = |words: &str| message.contains(words);
     match code {
         ErrorCode::DatabaseBusy | ErrorCode::ConstraintViolation => true,
         ErrorCode::Unknown => [
@@ -258,8 +258,8 @@ impl Client<'_> {
         assert!(is_unique == 0 || doubles == 0, "{doubles} duplicates");
         assert_eq!(number(connection, "SELECT count(*) FROM pragma_foreign_key_check")?, 0);
         for database in ["main", "other"] {
-            let told = text(connection, &format!("PRAGMA {database}.integrity_check"))?;
-            assert_eq!(told, "ok", "of {database}, for thread {}", self.thread);
+            let report = text(connection, &format!("PRAGMA {database}.integrity_check"))?;
+            assert_eq!(report, "ok", "of {database}, for thread {}", self.thread);
         }
         Ok(())
     }
@@ -323,13 +323,13 @@ fn hold(place: Place, seed: u64) {
 }
 
 #[test]
-fn schemas_change_in_a_folder_beside_those_who_use_them() {
+fn schemas_change_in_a_folder_during_use() {
     assert!(yesquel_sqlite::is_linked());
     check_seeds(8, |seed| hold(Place::folder(), seed));
 }
 
 #[test]
-fn schemas_change_at_a_server_beside_those_who_use_them() {
+fn schemas_change_at_a_server_during_use() {
     assert!(yesquel_sqlite::is_linked());
     check_seeds(8, |seed| hold(Place::served(), seed));
 }

@@ -31,7 +31,7 @@ impl Place {
             ..ListenOptions::default()
         };
         let server = Server::start(None, EngineSettings::default(), LogOptions::default(), listen).unwrap();
-        let Address::Tcp { port, .. } = server.addresses()[0] else { panic!("it listens at a file") };
+        let Address::Tcp { port, .. } = server.addresses()[0] else { panic!("not a TCP address") };
         Place { _server: server, port, folder }
     }
 
@@ -46,7 +46,7 @@ impl Place {
 const FORMS: [&str; 2] = ["", "file:"];
 
 #[test]
-fn who_knows_the_credential_and_trusts_the_server_is_served() {
+fn clients_with_the_credential_and_certificate_are_served() {
     let place = Place::new();
     let rights = [
         "tls-ca=DIR/ca.pem&credential-file=DIR/secret",
@@ -76,7 +76,7 @@ fn who_knows_the_credential_and_trusts_the_server_is_served() {
 }
 
 #[test]
-fn others_are_told_what_is_wrong() {
+fn other_clients_are_refused_with_the_reason() {
     let place = Place::new();
     for (options, what) in [
         ("", "speaks TLS"),
@@ -93,14 +93,15 @@ fn others_are_told_what_is_wrong() {
         ("tls-ca=DIR/ca.pem&user=me&credential=geheim", "there is no such option"),
     ] {
         for form in FORMS {
-            let told = Connection::open(format!("{form}{}", place.address(options))).unwrap_err().to_string();
-            assert!(told.contains(what), "{form} {options}: {told}");
-            // The caller knows the name itself.
-            let said = told.rsplit_once(": ").map_or(&*told, |(said, _)| said);
-            assert!(!said.contains("geheim"), "{told}");
+            let message =
+                Connection::open(format!("{form}{}", place.address(options))).unwrap_err().to_string();
+            assert!(message.contains(what), "{form} {options}: {message}");
+            // Without the name at the start, which the caller adds.
+            let said = message.rsplit_once(": ").map_or(&*message, |(said, _)| said);
+            assert!(!said.contains("geheim"), "{message}");
         }
     }
     let folder = format!("yesquel:{}?tls=yes", place.folder.path().join("data").display());
-    let told = Connection::open(folder).unwrap_err().to_string();
-    assert!(told.contains("it is of servers"), "{told}");
+    let message = Connection::open(folder).unwrap_err().to_string();
+    assert!(message.contains("it is of servers"), "{message}");
 }

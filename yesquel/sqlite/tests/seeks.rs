@@ -21,7 +21,7 @@ const SCHEMA: &str = "
     INSERT INTO s VALUES(1, 1, 1), (1, 2, 2), (1, NULL, 3), (2, 1, 4), (NULL, 9, 5), ('a', 1.5, 6)";
 
 #[test]
-fn seeks_arrive_where_sqlite_arrives() {
+fn seeks_find_the_same_rows_as_in_sqlite() {
     assert!(yesquel_sqlite::is_linked());
     let open = |name| Connection::open_with_flags(name, OpenFlags::default()).unwrap();
     let (trees, native) = (open("file:yesquel:"), open(":memory:"));
@@ -70,7 +70,7 @@ fn seeks_arrive_where_sqlite_arrives() {
 }
 
 #[test]
-fn a_row_that_is_gone_is_not_updated() {
+fn a_deleted_row_is_not_updated() {
     let open = |name| Connection::open_with_flags(name, OpenFlags::default()).unwrap();
     let of = |connection: Connection| {
         connection
@@ -81,8 +81,9 @@ fn a_row_that_is_gone_is_not_updated() {
                  INSERT INTO t VALUES(1, NULL), (0, NULL)",
             )
             .unwrap();
-        let told = connection.execute("UPDATE OR REPLACE t SET b=1", []).map_err(|error| error.to_string());
-        (told, rows(&connection, "SELECT * FROM t ORDER BY a"))
+        let outcome =
+            connection.execute("UPDATE OR REPLACE t SET b=1", []).map_err(|error| error.to_string());
+        (outcome, rows(&connection, "SELECT * FROM t ORDER BY a"))
     };
     assert_eq!(of(open("file:yesquel:")), of(open(":memory:")));
 }

@@ -223,7 +223,7 @@ mod tests {
     proptest! {
         /// Compares the search by prefixes with a search by whole keys.
         #[test]
-        fn a_child_leads_to_what_is_from_its_key_on(
+        fn a_childs_range_starts_at_its_key(
             lows in prop::collection::btree_set(key(), 1..40),
             goals in prop::collection::vec(key(), 1..20),
         ) {

@@ -100,7 +100,7 @@ mod tests {
     const ROOT: NodeId = NodeId::root(TreeId::MAX, ServerId(0));
 
     #[test]
-    fn one_begins_in_a_gap_if_no_key_before_it_could_be_seen() {
+    fn a_gap_contains_a_position_if_no_visible_key_precedes_it() {
         let mut gaps = Gaps::default();
         assert_eq!(gaps.above(ROOT, Bound::Unbounded), None);
         gaps.put(ROOT, KeyRange::new(*b"b\0", *b"f"));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_written_ends_it() {
+    fn a_written_key_ends_a_gap() {
         let mut gaps = Gaps::default();
         gaps.put(ROOT, KeyRange::all());
         gaps.end_at(ROOT, b"d");

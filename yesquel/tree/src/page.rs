@@ -133,7 +133,7 @@ mod tests {
     use yesquel_model::{LocalId, ServerId};
 
     #[test]
-    fn cells_are_as_they_were_told() {
+    fn cells_of_a_page_round_trip() {
         let large = LargeValue { length: 70_000, server: ServerId(1), first: LocalId(9) };
         let all = [
             (&b""[..], CellValue::Bytes(b"empty")),

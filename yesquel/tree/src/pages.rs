@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_is_found_until_there_is_too_much_of_it() {
+    fn pages_are_kept_up_to_the_limit() {
         let mut pages = Pages::default();
         for local in 1..=100 {
             let kept = pages.keep(root(0), page(local, 1 << 20));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_one_is_found_by_those_who_ask_for_its_tree() {
+    fn the_last_page_is_found_for_its_tree_only() {
         let mut pages = Pages::default();
         let (first, _) = (pages.keep(root(0), page(1, 1)), pages.keep(root(0), page(2, 1)));
         assert!(pages.last(root(0), Goal::At(&[2])).is_some_and(|page| page.node.local == LocalId(2)));

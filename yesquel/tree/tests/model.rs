@@ -207,7 +207,7 @@ impl Run<'_> {
         which.checked_rem(self.open.len())
     }
 
-    /// Returns what a transaction sees: commits up to its snapshot, and its own effects.
+    /// Returns the state that a transaction sees: commits up to its snapshot, and its own effects.
     fn seen(&self, open: &Open<'_>) -> State {
         let mut state = self.state_at(open.txn.snapshot());
         open.effects.iter().for_each(|effect| apply(&mut state, effect));
@@ -505,7 +505,7 @@ fn every_seed_agrees_with_the_reference() {
 }
 
 #[test]
-fn what_is_taken_away_for_research_costs_aborts_and_nothing_else() {
+fn disabled_techniques_cost_aborts_only() {
     let all = Techniques::default();
     for techniques in [
         Techniques { right_splits: false, ..all },

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_round_trips_and_lists_its_nodes() {
+    fn large_values_round_trip_and_list_their_nodes() {
         let large = LargeValue { length: 2 * NODE_BYTES + 1, server: ServerId(3), first: LocalId(0x1_0005) };
         assert_eq!(LargeValue::decode(&large.encode()), Ok(large));
         let ids: Vec<u64> = large.ids(TreeId::MAX).map(|node| node.local.0).collect();

@@ -18,7 +18,7 @@ const BUDGET: usize = 4 << 20;
 /// Time limit after which a wait counts as endless, on any machine.
 const EVER: Duration = Duration::from_secs(60);
 
-/// Advances the time until nothing is kept for recent reads or for a checkpoint.
+/// Advances the time until no memory is held for recent reads or for a checkpoint.
 fn pass(clock: &ManualTime, server: &Server) {
     // A checkpoint in progress keeps garbage, and a split may cause one meanwhile.
     for _ in 0..2 {
@@ -74,7 +74,7 @@ fn persists<T>(server: &Server, clock: &ManualTime, mut write: impl FnMut() -> R
         }
         refused += 1;
     }
-    panic!("refused for ever: {:?}", server.status().memory);
+    panic!("always refused: {:?}", server.status().memory);
 }
 
 fn fill(database: &Database, map: Map, from: u32) -> (u32, Error) {
@@ -83,7 +83,7 @@ fn fill(database: &Database, map: Map, from: u32) -> (u32, Error) {
             return (number, error);
         }
     }
-    panic!("five times the budget is taken")
+    panic!("five times the budget is accepted")
 }
 
 fn last_checkpoint(folder: &Path) -> Option<String> {
@@ -100,7 +100,7 @@ fn a_full_server_refuses_growth_and_recovers() {
     let store = connect(&server);
     let database = store.create_database("shop").unwrap();
     let map = database.map("stock").unwrap();
-    // A checkpoint in progress takes memory, and so does what splits leave behind for a second: the
+    // A checkpoint in progress takes memory, and so do versions that splits keep for a second. The
     // budget is exhausted if it still is after both. Their threads may be delayed by other work.
     let (begun, mut taken, mut said, mut still) = (Instant::now(), 0, String::new(), 0);
     while still < 5 || taken <= 2_500 && begun.elapsed() < EVER {
@@ -133,7 +133,7 @@ fn a_full_server_refuses_growth_and_recovers() {
         persists(&server, &clock, || database.put(map, &number.to_be_bytes(), &[9; 1_000]));
     }
     until(&server, "no checkpoint is written", |_| last_checkpoint(place.path()) > before);
-    // And then there is room.
+    // Deletes have made room.
     for number in 0..taken / 4 {
         persists(&server, &clock, || database.put(map, &number.to_be_bytes(), &[8; 1_000]));
     }
@@ -164,8 +164,7 @@ fn a_forgotten_snapshot_does_not_stop_all_writers() {
     let mut forgotten = theirs.begin();
     assert_eq!(forgotten.get(map, &7u32.to_be_bytes()).unwrap().unwrap()[0], 0);
     until(&server, "nobody holds a snapshot", |status| status.snapshots.holders > 0);
-    // Each round writes a quarter of the budget, and all versions are kept for the snapshot while
-    // it is held.
+    // Each round writes a quarter of the budget. While the snapshot is held, all versions are kept.
     let mut refused = 0;
     for round in 1..=8 {
         for number in 0..1_000 {

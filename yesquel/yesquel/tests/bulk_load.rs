@@ -63,7 +63,7 @@ fn count(database: &Database, map: Map) -> usize {
 }
 
 #[test]
-fn it_has_its_name_when_it_was_committed_and_nobody_sees_it_before() {
+fn a_new_map_is_visible_to_others_after_the_commit_only() {
     let place = Place::new();
     let (ours, theirs) = (place.client(), place.client());
     let database = ours.create_database("shop").unwrap();
@@ -84,7 +84,7 @@ fn it_has_its_name_when_it_was_committed_and_nobody_sees_it_before() {
 }
 
 #[test]
-fn nothing_is_left_of_what_was_rolled_back_or_lost() {
+fn rolled_back_and_conflicting_loads_leave_nothing() {
     let place = Place::new();
     let store = place.client();
     let database = store.create_database("shop").unwrap();
@@ -103,7 +103,7 @@ fn nothing_is_left_of_what_was_rolled_back_or_lost() {
 }
 
 #[test]
-fn what_a_process_has_left_is_taken_away_by_the_next_and_never_from_one_that_lives() {
+fn loads_of_dead_processes_are_collected_and_those_of_live_ones_are_not() {
     let place = Place::new();
     let (ours, theirs) = (place.client(), place.client());
     let database = ours.create_database("shop").unwrap();
@@ -128,7 +128,7 @@ fn what_a_process_has_left_is_taken_away_by_the_next_and_never_from_one_that_liv
 }
 
 #[test]
-fn what_is_under_way_goes_with_its_database() {
+fn a_load_in_progress_is_dropped_with_its_database() {
     let place = Place::new();
     let (ours, theirs) = (place.client(), place.client());
     let database = ours.create_database("shop").unwrap();

@@ -36,7 +36,7 @@ fn connect(address: &Address, tls: Option<Arc<ClientConfig>>) -> ConnectError {
 }
 
 #[test]
-fn a_server_that_says_little_at_a_time_gets_no_more_time() {
+fn a_server_that_sends_slowly_does_not_extend_the_timeout() {
     const STEP: Duration = Duration::from_millis(50);
     // Possible beginnings of a greeting, and of an answer in TLS.
     let greeting = [&b"YESQUEL1"[..], &4096u32.to_le_bytes(), &[0; 200]].concat();
@@ -47,7 +47,7 @@ fn a_server_that_says_little_at_a_time_gets_no_more_time() {
         let (address, server) = stand_in(move |mut stream| {
             stream.set_read_timeout(Some(STEP)).unwrap();
             stream.set_nodelay(true).unwrap();
-            let mut told = 0;
+            let mut sent = 0;
             for byte in said {
                 // Until the other side has disconnected, with its message unread or not.
                 let is_over = stream.write_all(&[byte]).is_err()
@@ -56,23 +56,23 @@ fn a_server_that_says_little_at_a_time_gets_no_more_time() {
                 if is_over {
                     break;
                 }
-                told += 1;
+                sent += 1;
             }
-            told
+            sent
         });
         let options = SocketOptions { tls, connect_timeout: STEP * 8, ..Default::default() };
         let error = Store::connect(&address, options).unwrap_err();
         let Error::Connect(ConnectError::Late { step, limit, .. }) = &error else { panic!("{error:?}") };
         assert_eq!((*step, *limit), (waited_for, STEP * 8));
         assert!(error.to_string().contains("took longer than 0.4 s"), "{error}");
-        // It noticed long before the end that the client had given up.
-        let told = server.join().unwrap();
-        assert!(told < 200, "{told}");
+        // The server noticed long before the end that the client had disconnected.
+        let sent = server.join().unwrap();
+        assert!(sent < 200, "{sent}");
     }
 }
 
 #[test]
-fn what_is_likely_the_matter_is_told() {
+fn the_likely_cause_of_a_failed_connection_is_named() {
     let ends = |_| ();
     let is_of_the_web = |mut stream: TcpStream| {
         assert_ne!(stream.read(&mut [0; 4096]).unwrap(), 0);

@@ -1,14 +1,14 @@
-//! Martin Kleppmann's Hermitage (<https://github.com/ept/hermitage>) over ordered maps: what
-//! snapshot isolation with first-committer-wins prevents, what it allows, and that guards prevent
-//! that too.
+//! Martin Kleppmann's Hermitage (<https://github.com/ept/hermitage>) over ordered maps: the
+//! anomalies that snapshot isolation with first-committer-wins prevents, and those that it allows
+//! and guards prevent.
 //!
 //! Hermitage's table `test (id, value)` is a map with the rows 1 → 10 and 2 → 20, and tests have
 //! Hermitage's names. A statement that updates or deletes rows reads them first, as in SQL; a
 //! transaction's snapshot is that of its first read.
 //!
-//! Where Hermitage's SQL *blocks* at a write, because an open transaction has written the row,
-//! nothing happens here: writes are deferred to the commit. What blocks there, and fails when it
-//! continues, is a conflict here, at the commit.
+//! Where Hermitage's SQL *blocks* at a write, because an open transaction has written the row, a
+//! write returns at once here, since writes are deferred to the commit. A statement that blocks
+//! there and then fails is a conflict at the commit here.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -156,7 +156,7 @@ fn g0_prevented() {
 /// The same without reads: a transaction without reads cannot conflict, and is simply later as a
 /// whole.
 #[test]
-fn g0_prevented_where_nothing_is_read() {
+fn g0_prevented_without_reads() {
     each(|world| {
         let ([mut first, mut second, _], map) = (world.begin(), world.map);
         put(&mut first, map, 1, 11);
@@ -233,10 +233,10 @@ fn otv_prevented() {
     });
 }
 
-/// The same with a second transaction that has read nothing, so that it commits: what the third has
-/// seen does not vanish for it.
+/// The same with a second transaction that has read nothing and therefore commits: transactions
+/// that the third has observed do not vanish for it.
 #[test]
-fn otv_prevented_where_nothing_is_read() {
+fn otv_prevented_without_reads() {
     each(|world| {
         let ([mut first, mut second, mut third], map) = (world.begin(), world.map);
         put(&mut first, map, 1, 11);
@@ -285,7 +285,7 @@ fn pmp_of_writes_prevented() {
 }
 
 /// The same with the operation that deletes a range without reading it. After a read it conflicts
-/// with later writes in the range; without one it is simply later.
+/// with later writes in the range; without one it is ordered after them.
 #[test]
 fn pmp_of_ranges_prevented() {
     for reads in [true, false] {
@@ -318,7 +318,7 @@ fn p4_prevented() {
         put(&mut first, map, 1, 11);
         put(&mut second, map, 1, 11);
         first.commit().unwrap();
-        // Although it would write the same value, which it cannot know.
+        // The transaction cannot know that it would write the same value.
         assert_conflict(second);
     });
 }
@@ -432,7 +432,7 @@ fn g2_item_prevented_by_guards() {
             }
             put(&mut first, map, 1, 11);
             put(&mut second, map, 2, 21);
-            // Only what the other one writes: own writes are safe.
+            // Only keys that the other one writes: own writes conflict anyway.
             if guarded.first() {
                 first.guard(map, row(2)..=row(2));
             }

@@ -115,8 +115,9 @@ fn history(databases: &[Database], seed: u64) -> Vec<yesquel_histories::Recorded
                         Err(error) if error.is_retryable() => RecordedOutcome::Aborted,
                         Err(error) => panic!("{error}"),
                     };
-                    let told = yesquel_histories::RecordedTransaction::committed(thread, begun, now(), seen);
-                    history.lock().unwrap().push(told.with_outcome(outcome));
+                    let transaction =
+                        yesquel_histories::RecordedTransaction::committed(thread, begun, now(), seen);
+                    history.lock().unwrap().push(transaction.with_outcome(outcome));
                 }
             });
         }

@@ -39,7 +39,7 @@ fn write(database: &Database, map: Map) {
 }
 
 #[test]
-fn they_come_back_by_key_and_by_scan_and_to_who_wrote_them() {
+fn large_values_are_read_by_key_by_scan_and_by_their_transaction() {
     let database = Store::in_memory().unwrap().create_database("large").unwrap();
     let map = database.map("map").unwrap();
     write(&database, map);
@@ -69,7 +69,7 @@ fn wait_for(database: &Database, enough: impl Fn(u64) -> bool) {
 }
 
 #[test]
-fn what_nobody_sees_any_more_takes_no_memory() {
+fn invisible_large_values_take_no_memory() {
     let database = Store::in_memory().unwrap().create_database("large").unwrap();
     let map = database.map("map").unwrap();
     let empty = memory(&database);
@@ -96,7 +96,7 @@ fn what_nobody_sees_any_more_takes_no_memory() {
 }
 
 #[test]
-fn splits_leave_them_where_they_are() {
+fn splits_do_not_move_large_values() {
     let database = Store::in_memory().unwrap().create_database("large").unwrap();
     let map = database.map("map").unwrap();
     for number in 0..300u32 {
@@ -128,7 +128,7 @@ fn serve(folder: &Path, checkpoint_bytes: u64, socket: &Address) -> Server {
 }
 
 #[test]
-fn they_are_there_after_a_restart_with_and_without_checkpoints() {
+fn large_values_survive_a_restart_with_and_without_checkpoints() {
     for checkpoint_bytes in [1, 1 << 40] {
         let place = tempfile::tempdir().unwrap();
         let (folder, socket) = (place.path().join("data"), Address::Unix(place.path().join("socket")));
@@ -146,7 +146,7 @@ fn they_are_there_after_a_restart_with_and_without_checkpoints() {
 }
 
 #[test]
-fn a_transaction_of_very_many_writes_is_staged() {
+fn a_transaction_with_many_writes_is_staged() {
     let database = Store::in_memory().unwrap().create_database("many").unwrap();
     let map = database.map("map").unwrap();
     // Forty megabytes in values that are not large.

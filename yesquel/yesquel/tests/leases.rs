@@ -24,7 +24,7 @@ fn commit(database: &Database, map: Map, key: &[u8]) -> Result<(), Error> {
 }
 
 #[test]
-fn nobody_else_writes_where_a_lease_is_held_and_everybody_reads() {
+fn a_lease_blocks_other_writers_and_no_reader() {
     let (database, map) = database();
     commit(&database, map, b"c").unwrap();
     let lease = database.lease(map, &b"b"[..]..&b"d"[..], MINUTE, Duration::ZERO).unwrap();
@@ -67,11 +67,11 @@ fn nobody_else_writes_where_a_lease_is_held_and_everybody_reads() {
 }
 
 #[test]
-fn one_whose_time_is_over_is_in_nobodys_way_and_no_fault() {
+fn an_expired_lease_blocks_no_client_and_is_not_an_error() {
     let (database, map) = database();
     let lease = database.lease::<&[u8]>(map, .., Duration::ZERO, Duration::ZERO).unwrap();
     commit(&database, map, b"key").unwrap();
-    // Its transactions are ordinary ones then.
+    // After that, its transactions are ordinary ones.
     let mut transaction = lease.begin();
     assert!(transaction.get(map, b"key").unwrap().is_some());
     commit(&database, map, b"key").unwrap();
@@ -86,7 +86,7 @@ fn one_whose_time_is_over_is_in_nobodys_way_and_no_fault() {
 
 /// Leaves are split inside a lease, which changes no reads.
 #[test]
-fn trees_grow_and_long_values_are_written_under_a_lease() {
+fn trees_split_and_take_long_values_under_a_lease() {
     let (database, map) = database();
     let lease = database.lease::<&[u8]>(map, .., MINUTE, Duration::ZERO).unwrap();
     for part in 0..10u32 {
@@ -108,7 +108,7 @@ fn trees_grow_and_long_values_are_written_under_a_lease() {
 }
 
 #[test]
-fn increments_under_leases_never_lose_a_race() {
+fn increments_under_leases_never_conflict() {
     let place = tempfile::tempdir().unwrap();
     let store = Store::open(place.path()).unwrap();
     let database = store.create_database("leases").unwrap();
@@ -135,7 +135,7 @@ fn increments_under_leases_never_lose_a_race() {
 }
 
 #[test]
-fn numbers_of_rows_are_nobody_elses_and_go_on_after_a_restart() {
+fn row_ids_are_unique_and_continue_after_a_restart() {
     let place = tempfile::tempdir().unwrap();
     let open = || {
         let store = Store::open(place.path()).unwrap();

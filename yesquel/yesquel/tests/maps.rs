@@ -14,7 +14,7 @@ fn keys(entries: yesquel::Entries<'_, '_>) -> Vec<String> {
 }
 
 #[test]
-fn databases_are_made_found_listed_and_dropped() {
+fn databases_are_created_found_listed_and_dropped() {
     let store = Store::in_memory().unwrap();
     assert_eq!(store.databases().unwrap(), Vec::<String>::new());
     for name in ["shop", "blog"] {
@@ -38,13 +38,13 @@ fn databases_are_made_found_listed_and_dropped() {
         assert!(matches!(store.create_database(name), Err(Error::Name { .. })), "{name}");
     }
     assert!(matches!(store.database_or_create("a/b"), Err(Error::Name { .. })));
-    // One that an older version has created could still be named, if it existed.
+    // An older version may have created a database with such a name, so that it can be named.
     assert!(matches!(store.drop_database("a/b"), Err(Error::NoDatabase(_))));
     again.map("a/b").unwrap();
 }
 
 #[test]
-fn maps_are_made_once_and_dropped() {
+fn maps_are_created_once_and_dropped() {
     let database = database();
     let stock = database.map("stock").unwrap();
     assert_eq!(database.map("stock").unwrap(), stock);
@@ -67,10 +67,10 @@ fn maps_are_made_once_and_dropped() {
 }
 
 #[test]
-fn a_map_that_others_make_anew_is_found() {
+fn a_map_recreated_by_another_client_is_found() {
     let ours = database();
     let theirs = ours.store().database("test").unwrap();
-    // Every operation that reports that it is gone.
+    // All operations, each of which reports that the database is dropped.
     let ways: [fn(&Database, yesquel::Map) -> Error; 6] = [
         |database, map| database.get(map, b"key").unwrap_err(),
         |database, map| database.put(map, b"key", b"old").unwrap_err(),
@@ -91,7 +91,7 @@ fn a_map_that_others_make_anew_is_found() {
 }
 
 #[test]
-fn a_database_that_others_make_anew_is_found() {
+fn a_database_recreated_by_another_client_is_found() {
     let ours = database();
     let old = ours.map("map").unwrap();
     ours.store().drop_database("test").unwrap();
@@ -109,7 +109,7 @@ fn a_database_that_others_make_anew_is_found() {
 }
 
 #[test]
-fn numbers_for_rows_are_given_out_once_or_refused() {
+fn row_ids_are_issued_once_or_refused() {
     let database = database();
     let map = database.map("map").unwrap();
     assert_eq!(database.row_ids(map, 2, 0).unwrap(), 1..3);
@@ -124,7 +124,7 @@ fn numbers_for_rows_are_given_out_once_or_refused() {
 }
 
 #[test]
-fn threads_that_make_a_map_get_the_same_one() {
+fn threads_that_create_the_same_map_share_it() {
     let database = database();
     let maps: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..8)
@@ -140,7 +140,7 @@ fn threads_that_make_a_map_get_the_same_one() {
 }
 
 #[test]
-fn a_transaction_is_all_or_nothing_and_sees_itself() {
+fn a_transaction_is_atomic_and_sees_its_own_writes() {
     let database = database();
     let (a, b) = (database.map("a").unwrap(), database.map("b").unwrap());
     let mut transaction = database.begin();
@@ -161,7 +161,7 @@ fn a_transaction_is_all_or_nothing_and_sees_itself() {
 }
 
 #[test]
-fn ranges_cursors_and_savepoints() {
+fn ranges_cursors_and_savepoints_work_together() {
     let database = database();
     let map = database.map("map").unwrap();
     database
@@ -195,7 +195,7 @@ fn ranges_cursors_and_savepoints() {
 }
 
 #[test]
-fn the_first_committer_wins_and_run_begins_again() {
+fn the_first_committer_wins_and_run_retries() {
     let database = database();
     let map = database.map("map").unwrap();
     database.put(map, b"n", b"0").unwrap();
@@ -225,7 +225,7 @@ fn the_first_committer_wins_and_run_begins_again() {
 }
 
 #[test]
-fn savepoints_are_good_where_they_were_taken() {
+fn savepoints_belong_to_their_transaction() {
     let database = database();
     let map = database.map("map").unwrap();
     let (mut ours, mut theirs) = (database.begin(), database.begin());
@@ -239,7 +239,7 @@ fn savepoints_are_good_where_they_were_taken() {
     assert!(matches!(theirs.rollback_to(savepoint), Err(Error::Savepoint(_))));
     theirs.commit().unwrap();
     assert_eq!(database.begin().range::<&[u8]>(map, ..).count(), 2);
-    // A later one that was rolled back, at a depth that is reached again.
+    // A later savepoint that was rolled back, at a depth that is reached again.
     ours.put(map, b"d", b"1").unwrap();
     let later = ours.savepoint();
     ours.rollback_to(savepoint).unwrap();
@@ -258,7 +258,7 @@ fn savepoints_are_good_where_they_were_taken() {
 }
 
 #[test]
-fn all_that_was_written_is_taken_back_and_what_was_read_stays() {
+fn rollback_to_a_savepoint_undoes_writes_and_keeps_reads() {
     let database = database();
     let map = database.map("map").unwrap();
     database.put(map, b"a", b"before").unwrap();
@@ -282,10 +282,10 @@ fn all_that_was_written_is_taken_back_and_what_was_read_stays() {
 }
 
 #[test]
-fn maps_are_good_where_they_were_got() {
+fn maps_belong_to_their_store() {
     let (ours, theirs) = (database(), database());
     let (map, other) = (ours.map("map").unwrap(), theirs.map("map").unwrap());
-    // The numbers are equal: only the store tells them apart.
+    // Both have the same number; only the store differs.
     assert_eq!(map.tree(), other.tree());
     assert_ne!(map, other);
     let is_refused = |error: Error| assert!(matches!(error, Error::OtherStore), "{error:?}");
@@ -332,7 +332,7 @@ impl From<Error> for Own {
 }
 
 #[test]
-fn an_own_error_rolls_back_and_conflicts_begin_again() {
+fn application_errors_roll_back_and_conflicts_retry() {
     let database = database();
     let map = database.map("map").unwrap();
     database.put(map, b"n", b"0").unwrap();
@@ -380,7 +380,7 @@ fn an_own_error_rolls_back_and_conflicts_begin_again() {
 }
 
 #[test]
-fn what_is_in_a_folder_is_there_again() {
+fn a_folder_keeps_its_data() {
     let place = tempfile::tempdir().unwrap();
     {
         let store = Store::open(place.path()).unwrap();
@@ -403,7 +403,7 @@ fn what_is_in_a_folder_is_there_again() {
 }
 
 #[test]
-fn maps_come_and_go_with_a_transaction() {
+fn maps_are_created_and_dropped_by_a_transaction() {
     let store = Store::in_memory().unwrap();
     let shop = store.create_database("shop").unwrap();
     let stock = shop.map("stock").unwrap();
@@ -445,7 +445,7 @@ fn maps_come_and_go_with_a_transaction() {
 }
 
 #[test]
-fn a_commit_may_be_tried_again_while_others_hold_leases() {
+fn a_commit_blocked_by_a_lease_can_be_retried() {
     let store = Store::in_memory().unwrap();
     let shop = store.create_database("shop").unwrap();
     let stock = shop.map("stock").unwrap();
@@ -465,7 +465,7 @@ fn a_commit_may_be_tried_again_while_others_hold_leases() {
 }
 
 #[test]
-fn a_cursor_is_placed_without_asking() {
+fn placing_a_cursor_costs_no_request() {
     let store = Store::in_memory().unwrap();
     let shop = store.create_database("shop").unwrap();
     let stock = shop.map("stock").unwrap();

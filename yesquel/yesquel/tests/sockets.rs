@@ -90,7 +90,7 @@ fn work_until(store: &Store, is_so: impl Fn() -> bool + Sync) {
 }
 
 #[test]
-fn few_threads_get_connections_to_themselves() {
+fn a_few_threads_get_a_connection_each() {
     let server = start(listen(vec![local()]));
     let store = connect(&server);
     // One for each thread but the first, up to the limit.
@@ -110,7 +110,7 @@ fn few_threads_get_connections_to_themselves() {
 }
 
 #[test]
-fn connections_to_oneself_leave_places_to_other_clients() {
+fn extra_connections_of_a_client_leave_room_for_other_clients() {
     let server = start(ListenOptions { clients_max: 4, ..listen(vec![local()]) });
     let store = connect(&server);
     let counts = server.sockets();
@@ -121,7 +121,7 @@ fn connections_to_oneself_leave_places_to_other_clients() {
 }
 
 #[test]
-fn maps_are_good_for_all_who_reach_the_same_server() {
+fn a_map_is_valid_for_all_clients_of_its_server() {
     let place = tempfile::tempdir().unwrap();
     let file = Address::Unix(place.path().join("socket"));
     let (server, other) = (start(listen(vec![local(), file.clone()])), start(listen(vec![local()])));
@@ -140,7 +140,7 @@ fn maps_are_good_for_all_who_reach_the_same_server() {
 }
 
 #[test]
-fn a_long_message_goes_in_pieces_and_lets_others_by() {
+fn a_long_message_is_sent_in_pieces_between_others() {
     let server = start(listen(vec![local()]));
     let store = connect(&server);
     let database = store.database_or_create("long").unwrap();
@@ -158,7 +158,7 @@ fn a_long_message_goes_in_pieces_and_lets_others_by() {
 
 /// More of them than a connection may hold in pieces.
 #[test]
-fn threads_may_all_send_long_messages_at_once() {
+fn threads_send_long_messages_concurrently() {
     const THREADS: u32 = 70;
     let server = start(listen(vec![local()]));
     let store = connect(&server);
@@ -183,7 +183,7 @@ fn threads_may_all_send_long_messages_at_once() {
 
 /// A Unix socket is for its owner, unless another mode is requested.
 #[test]
-fn a_socket_has_the_mode_that_was_asked_for() {
+fn a_socket_has_the_requested_mode() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("socket");
     for mode in [SOCKET_MODE, 0o660, 0o606] {
@@ -195,7 +195,7 @@ fn a_socket_has_the_mode_that_was_asked_for() {
 }
 
 #[test]
-fn a_leaf_that_no_message_takes_is_read_in_parts() {
+fn a_leaf_larger_than_a_message_is_read_in_parts() {
     // No leaf is ever split.
     let settings = EngineSettings {
         node_bytes_max: usize::MAX,
@@ -258,7 +258,7 @@ fn say(server: &Server, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn garbage_is_refused_and_harms_nobody() {
+fn garbage_is_refused_without_harm_to_other_clients() {
     let server = start(listen(vec![local()]));
     let store = connect(&server);
     assert_eq!(say(&server, b"GET / HTTP/1.1\r\n\r\n"), b"");
@@ -284,7 +284,7 @@ fn garbage_is_refused_and_harms_nobody() {
 }
 
 #[test]
-fn what_is_no_server_is_told() {
+fn a_peer_that_is_not_a_server_is_reported() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let other = std::thread::spawn(move || {
@@ -306,7 +306,7 @@ fn what_is_no_server_is_told() {
 }
 
 #[test]
-fn only_who_knows_the_credential_is_served() {
+fn only_clients_with_the_credential_are_served() {
     let credential = Some(b"secret".to_vec().into_boxed_slice());
     let server = start(ListenOptions { credential, ..listen(vec![local()]) });
     let with = |credential: &[u8]| SocketOptions { credential: credential.into(), ..Default::default() };
@@ -320,7 +320,7 @@ fn only_who_knows_the_credential_is_served() {
 }
 
 #[test]
-fn others_are_not_let_in_unencrypted() {
+fn unencrypted_clients_are_refused() {
     for (credential, missing) in
         [(None, "a certificate with its key and a credential"), (Some(1), "a certificate")]
     {
@@ -334,7 +334,7 @@ fn others_are_not_let_in_unencrypted() {
 }
 
 #[test]
-fn as_many_clients_as_told_are_served() {
+fn the_limit_of_clients_is_enforced() {
     let server = start(ListenOptions { clients_max: 3, ..listen(vec![local()]) });
     let stores: Vec<Store> = (0..3).map(|_| connect(&server)).collect();
     let error = Store::connect(&server.addresses()[0], SocketOptions::default()).unwrap_err().to_string();
@@ -357,7 +357,7 @@ fn certificate(place: &Path) -> (std::path::PathBuf, std::path::PathBuf) {
 }
 
 #[test]
-fn encrypted_connections_do_the_same() {
+fn encrypted_connections_behave_alike() {
     let place = tempfile::tempdir().unwrap();
     let (certificate, key) = certificate(place.path());
     let tls = Some(yesquel::tls::server(&certificate, &key).unwrap());
@@ -380,7 +380,7 @@ fn encrypted_connections_do_the_same() {
 }
 
 #[test]
-fn threads_that_wait_for_a_server_in_vain_do_so_together() {
+fn threads_share_one_attempt_to_reconnect() {
     const THREADS: usize = 16;
     let place = tempfile::tempdir().unwrap();
     let socket = Address::Unix(place.path().join("socket"));
@@ -409,7 +409,7 @@ fn threads_that_wait_for_a_server_in_vain_do_so_together() {
 }
 
 #[test]
-fn a_client_goes_on_with_a_server_that_was_started_anew() {
+fn a_client_continues_after_a_server_restart() {
     let place = tempfile::tempdir().unwrap();
     let socket = Address::Unix(place.path().join("socket"));
     let begin = || {
@@ -437,7 +437,7 @@ fn a_client_goes_on_with_a_server_that_was_started_anew() {
 
 /// The nodes of a tree with ten million keys would exceed a message.
 #[test]
-fn nodes_are_told_in_pages() {
+fn nodes_are_reported_in_pages() {
     let settings = EngineSettings { node_cells_max: 8, report_bytes_max: 2_000, ..EngineSettings::default() };
     let server = Server::start(None, settings, LogOptions::default(), listen(vec![local()])).unwrap();
     let store = connect(&server);

@@ -3,7 +3,7 @@
 use super::{AgentEvent, AgentSession, ForWorker, FromWorker, JobHandle, quit_requested};
 use crate::{
     directory::{Directory, Leader},
-    member::{Action, Event, Member},
+    member::{Member, MemberAction, MemberEvent},
     message::{self, Frame, PROTOCOL, ToClient, ToCoordinator},
     presence::Presence,
 };
@@ -129,14 +129,14 @@ impl AgentSession {
         &mut self,
         frame: Option<Received>,
         membership: &mut Membership,
-        actions: &mut Vec<Action>,
+        actions: &mut Vec<MemberAction>,
     ) -> Option<String> {
         let now = (self.joining.clock)();
         let message = match frame {
             Some(Ok(Frame::Message(message))) => message,
             Some(Ok(_)) => return None,
             Some(Err(error)) => {
-                membership.member.on(Event::Gone, now, actions);
+                membership.member.on(MemberEvent::Gone, now, actions);
                 return Some(format!("the connection to the coordinator ended: {error}"));
             }
             None => return Some("the connection to the coordinator ended".to_owned()),
@@ -146,36 +146,36 @@ impl AgentSession {
                 membership.phase = work.phase;
                 let job = JobHandle::new(self.out.clone());
                 self.job = Some(job.clone());
-                membership.member.on(Event::Prepare, now, actions);
+                membership.member.on(MemberEvent::Prepare, now, actions);
                 let _ = self.jobs.send(ForWorker::Work(Box::new(work), job));
                 return None;
             }
-            ToClient::Propose { attempt, at } => Event::Proposed { attempt, at },
-            ToClient::Confirm { attempt } => Event::Confirmed { attempt },
+            ToClient::Propose { attempt, at } => MemberEvent::Proposed { attempt, at },
+            ToClient::Confirm { attempt } => MemberEvent::Confirmed { attempt },
             ToClient::Measure { at } => {
                 if let Some(job) = &self.job {
                     job.set_measure(at);
                 }
-                Event::Heard
+                MemberEvent::Heard
             }
             ToClient::Stop { hurry } => {
                 if let Some(job) = self.job.as_ref().filter(|_| hurry) {
                     job.set_hurry();
                 }
-                Event::Stop
+                MemberEvent::Stop
             }
             ToClient::Refused { why } => return Some(why),
             ToClient::Farewell => return Some("the group is over".to_owned()),
-            ToClient::Beat | ToClient::Ask { .. } | ToClient::Welcome { .. } => Event::Heard,
+            ToClient::Beat | ToClient::Ask { .. } | ToClient::Welcome { .. } => MemberEvent::Heard,
         };
         membership.member.on(event, now, actions);
         None
     }
 
-    fn on_worker(&mut self, from: FromWorker, membership: &mut Membership, actions: &mut Vec<Action>) {
+    fn on_worker(&mut self, from: FromWorker, membership: &mut Membership, actions: &mut Vec<MemberAction>) {
         let now = (self.joining.clock)();
         match from {
-            FromWorker::Ready => membership.member.on(Event::Ready, now, actions),
+            FromWorker::Ready => membership.member.on(MemberEvent::Ready, now, actions),
             FromWorker::Began(at) => membership.send(ToCoordinator::Began { at }),
             FromWorker::Interval(bytes) => {
                 let _ = membership.outgoing.send(Frame::Interval(bytes));
@@ -183,7 +183,7 @@ impl AgentSession {
             FromWorker::Finished(Ok(bytes)) => {
                 self.job = None;
                 let _ = membership.outgoing.send(Frame::Result(bytes));
-                membership.member.on(Event::Finished, now, actions);
+                membership.member.on(MemberEvent::Finished, now, actions);
             }
             FromWorker::Finished(Err(why)) => {
                 self.job = None;
@@ -193,28 +193,28 @@ impl AgentSession {
     }
 
     /// Performs an action. Returns why the client leaves the group, if it does.
-    fn act(&mut self, action: Action, membership: &mut Membership) -> Option<String> {
+    fn act(&mut self, action: MemberAction, membership: &mut Membership) -> Option<String> {
         match action {
-            Action::Enter => {
+            MemberAction::Enter => {
                 membership.presence.add(format!("{}/entered/{}", membership.phase, membership.client));
                 membership.send(ToCoordinator::Entered);
             }
-            Action::Agree(attempt) => membership.send(ToCoordinator::Agreed { attempt }),
-            Action::Go(at) => {
+            MemberAction::Agree(attempt) => membership.send(ToCoordinator::Agreed { attempt }),
+            MemberAction::Go(at) => {
                 if let Some(job) = &self.job {
                     job.start(at);
                 }
             }
-            Action::Late => {
+            MemberAction::Late => {
                 membership.send(ToCoordinator::Late);
                 self.end_job();
             }
-            Action::End => self.end_job(),
-            Action::Leave => {
+            MemberAction::End => self.end_job(),
+            MemberAction::Leave => {
                 membership.send(ToCoordinator::Left);
                 membership.presence.add(format!("{}/left/{}", membership.phase, membership.client));
             }
-            Action::Abandon => {
+            MemberAction::Abandon => {
                 self.end_job();
                 return Some(format!(
                     "the coordinator at {} has been silent for the timeout; the load was ended",

@@ -26,7 +26,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 pub struct Joining {
     /// ZooKeeper's address.
     pub cluster: String,
-    /// Root node of everything that Serval keeps in ZooKeeper.
+    /// Node below which Serval keeps all its nodes.
     pub root: String,
     /// Silence after which the ZooKeeper session or the coordinator counts as dead.
     pub timeout: Duration,

@@ -1,9 +1,9 @@
 //! The coordinator's use of ZooKeeper: calls of agents, and the barriers of phases.
 
-use super::{CoordinatorTask, Incoming, RETRY_PAUSE, Report};
+use super::{CoordinatorReport, CoordinatorTask, Incoming, RETRY_PAUSE};
 use crate::{
     directory::{Epoch, EpochChange},
-    group::{Action, Event},
+    group::{GroupAction, GroupEvent},
     recruiting::call_agents,
 };
 use std::time::Duration;
@@ -44,12 +44,12 @@ impl CoordinatorTask {
             Duration::from_nanos(self.leading.settings.timeout),
             arrivals,
             move |error| {
-                let _ = report.send(Report::Trouble(error.to_string()));
+                let _ = report.send(CoordinatorReport::Trouble(error.to_string()));
             },
         ));
     }
 
-    pub(super) fn changed(&mut self, change: EpochChange, actions: &mut Vec<Action>) {
+    pub(super) fn changed(&mut self, change: EpochChange, actions: &mut Vec<GroupAction>) {
         match change {
             EpochChange::There(path) => {
                 if let Some((place, client)) = path.rsplit_once('/')
@@ -105,30 +105,30 @@ impl CoordinatorTask {
     }
 
     /// Ends the group. A running phase ends in order: clients send their results by their connections.
-    fn lose_zookeeper(&mut self, actions: &mut Vec<Action>) {
+    fn lose_zookeeper(&mut self, actions: &mut Vec<GroupAction>) {
         let why = "the coordinator's session with ZooKeeper is over: it was away for longer than the timeout";
         if !self.group.is_running() {
             return self.disband(Some(why.to_owned()));
         }
         self.zookeeper_lost = true;
-        self.tell(Report::Ending(why.to_owned()));
+        self.tell(CoordinatorReport::Ending(why.to_owned()));
         self.group.stop(self.now(), actions);
         for client in 0..self.by_client.len() {
             if self.has_left(client) {
-                self.group.on(client, Event::Left, self.now(), actions);
+                self.group.on(client, GroupEvent::Left, self.now(), actions);
             }
         }
     }
 
     /// Handles a client's node at a barrier.
-    pub(super) fn stands(&mut self, place: &str, client: u64, actions: &mut Vec<Action>) {
+    pub(super) fn stands(&mut self, place: &str, client: u64, actions: &mut Vec<GroupAction>) {
         let Some((phase, barrier)) = place.split_once('/') else { return };
         if phase.parse() != Ok(self.phase) {
             return;
         }
         let client = client as usize;
         let event = match barrier {
-            "entered" => Event::Entered,
+            "entered" => GroupEvent::Entered,
             "left" => {
                 if let Some(connection) = self.connection_of(client) {
                     connection.at_barrier = true;
@@ -136,7 +136,7 @@ impl CoordinatorTask {
                 if !self.has_left(client) {
                     return;
                 }
-                Event::Left
+                GroupEvent::Left
             }
             _ => return,
         };

@@ -1,11 +1,12 @@
 //! Connections of clients: accepting, identifying, receiving and sending.
 
 use super::{
-    Connection, CoordinatorTask, FIRST_EXCHANGES, GREETING, GREETINGS_MAX, Incoming, RETRY_PAUSE, Report,
+    Connection, CoordinatorReport, CoordinatorTask, FIRST_EXCHANGES, GREETING, GREETINGS_MAX, Incoming,
+    RETRY_PAUSE,
 };
 use crate::{
     clock::ClockTrack,
-    group::Action,
+    group::GroupAction,
     message::{self, ClientFacts, Frame, PROTOCOL, ToClient, ToCoordinator, Work},
     recruiting::Arrival,
 };
@@ -26,7 +27,7 @@ use tokio::{
 pub(super) async fn accept(
     listener: TcpListener,
     incoming: UnboundedSender<Incoming>,
-    report: blocking::Sender<Report>,
+    report: blocking::Sender<CoordinatorReport>,
 ) {
     let greeted = Arc::new(Semaphore::new(GREETINGS_MAX));
     let mut refused = false;
@@ -42,7 +43,7 @@ pub(super) async fn accept(
                 // Report once, however long it lasts.
                 if !std::mem::replace(&mut refused, true) {
                     let what = format!("cannot accept a client's connection: {error}");
-                    let _ = report.send(Report::Trouble(what));
+                    let _ = report.send(CoordinatorReport::Trouble(what));
                 }
                 // Too many open files, most likely, which takes a while to change.
                 time::sleep(RETRY_PAUSE).await;
@@ -70,7 +71,10 @@ impl CoordinatorTask {
                 let why = format!(
                     "it speaks version {protocol} of the messages, and the coordinator {PROTOCOL}: use one version of Serval"
                 );
-                let _ = report.send(Report::Trouble(format!("client {} was sent away: {why}", facts.name())));
+                let _ = report.send(CoordinatorReport::Trouble(format!(
+                    "client {} was sent away: {why}",
+                    facts.name()
+                )));
                 why
             } else {
                 let _ = incoming.send(Incoming::Greeted { facts, stream });
@@ -81,7 +85,7 @@ impl CoordinatorTask {
         });
     }
 
-    pub(super) fn join(&mut self, facts: ClientFacts, stream: TcpStream, actions: &mut Vec<Action>) {
+    pub(super) fn join(&mut self, facts: ClientFacts, stream: TcpStream, actions: &mut Vec<GroupAction>) {
         let now = self.now();
         let number = self.group.join(now, actions);
         let (out, queue) = mpsc::unbounded_channel();
@@ -130,7 +134,7 @@ impl CoordinatorTask {
             let _ = arrivals.send(Arrival::Joined(facts.clone()));
         }
         self.ask_clock(client);
-        self.tell(Report::Joined { client, facts });
+        self.tell(CoordinatorReport::Joined { client, facts });
     }
 
     fn listen(&self, connection: u64, mut reading: OwnedReadHalf) {

@@ -10,9 +10,9 @@ mod connections;
 mod task;
 
 use crate::{
-    clock::{Asking, ClockTrack, Offset},
+    clock::{Asking, ClockOffset, ClockTrack},
     directory::{Directory, DirectoryError, EpochWatch, Leader},
-    group::{Group, GroupSettings, Lost, PhaseEnd},
+    group::{Group, GroupSettings, LostClient, PhaseEnd},
     message::{ClientFacts, Frame, ToClient, ToCoordinator, Work},
     recruiting::Arrival,
 };
@@ -71,7 +71,7 @@ pub struct Leading {
 
 /// What a coordinator reports.
 #[derive(Debug)]
-pub enum Report {
+pub enum CoordinatorReport {
     /// A client has joined.
     Joined {
         /// Its number.
@@ -88,7 +88,7 @@ pub enum Report {
     /// A client's result of the phase, as the client encoded it.
     Result(usize, Vec<u8>),
     /// A client was lost.
-    Lost(Lost),
+    Lost(LostClient),
     /// The phase is over.
     Over(PhaseEnd),
     /// A problem that does not end the group.
@@ -112,7 +112,7 @@ enum CoordinatorCommand {
 #[derive(Debug)]
 pub struct Coordinator {
     commands: UnboundedSender<CoordinatorCommand>,
-    reports: Receiver<Report>,
+    reports: Receiver<CoordinatorReport>,
     leader: Leader,
     tracks: Arc<Mutex<Vec<ClockTrack>>>,
     thread: Option<JoinHandle<()>>,
@@ -237,13 +237,13 @@ impl Coordinator {
 
     /// Returns, for each client by number, its clock's offsets since it joined: instants of its
     /// clock, ns, in rising order, and the offset at each.
-    pub fn clocks(&self) -> Vec<Vec<(u64, Offset)>> {
+    pub fn clocks(&self) -> Vec<Vec<(u64, ClockOffset)>> {
         let tracks = self.tracks.lock().unwrap_or_else(PoisonError::into_inner);
         tracks.iter().map(ClockTrack::offsets).collect()
     }
 
     /// Waits for the next report. Returns `None` once the coordinator has ended.
-    pub fn next(&self) -> Option<Report> {
+    pub fn next(&self) -> Option<CoordinatorReport> {
         self.reports.recv().ok()
     }
 
@@ -252,7 +252,7 @@ impl Coordinator {
     /// # Errors
     ///
     /// There was none, or there will be no more.
-    pub fn next_within(&self, span: Duration) -> Result<Report, blocking::RecvTimeoutError> {
+    pub fn next_within(&self, span: Duration) -> Result<CoordinatorReport, blocking::RecvTimeoutError> {
         self.reports.recv_timeout(span)
     }
 
@@ -354,7 +354,7 @@ struct CoordinatorTask {
     leader: Leader,
     directory: Directory,
     incoming: UnboundedSender<Incoming>,
-    report: blocking::Sender<Report>,
+    report: blocking::Sender<CoordinatorReport>,
     /// Each client's clock since it joined.
     tracks: Arc<Mutex<Vec<ClockTrack>>>,
 }

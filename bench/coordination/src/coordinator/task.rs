@@ -1,10 +1,10 @@
 //! The coordinator's task: owns all state, receives all events, and performs the group's actions.
 
-use super::{CoordinatorCommand, CoordinatorTask, Incoming, Report, connections::accept};
+use super::{CoordinatorCommand, CoordinatorReport, CoordinatorTask, Incoming, connections::accept};
 use crate::{
     clock::{ClockTrack, Exchange},
     directory::{EpochChange, EpochWatch},
-    group::{Action, Event, Loss},
+    group::{GroupAction, GroupEvent, Loss},
     message::{Frame, ToClient, ToCoordinator},
     recruiting::Arrival,
 };
@@ -29,7 +29,7 @@ impl CoordinatorTask {
         change(&mut tracks[client]);
     }
 
-    pub(super) fn tell(&self, report: Report) {
+    pub(super) fn tell(&self, report: CoordinatorReport) {
         // A dropped receiver ends the group.
         let _ = self.report.send(report);
     }
@@ -83,16 +83,16 @@ impl CoordinatorTask {
         let _ = time::timeout(Duration::from_secs(2), resigning).await;
     }
 
-    fn take(&mut self, incoming: Incoming, actions: &mut Vec<Action>) {
+    fn take(&mut self, incoming: Incoming, actions: &mut Vec<GroupAction>) {
         match incoming {
             Incoming::Greeted { facts, stream } => self.join(facts, stream, actions),
             Incoming::Came { connection, at, frame } => self.came(connection, at, frame, actions),
             Incoming::Ended { connection, how } => {
                 if let Some(connection) = self.connections.remove(&connection) {
-                    self.group.on(connection.client, Event::Lost(Loss::Gone(how)), self.now(), actions);
+                    self.group.on(connection.client, GroupEvent::Lost(Loss::Gone(how)), self.now(), actions);
                 }
             }
-            Incoming::StartWritten(Err(error)) => self.tell(Report::Trouble(error.to_string())),
+            Incoming::StartWritten(Err(error)) => self.tell(CoordinatorReport::Trouble(error.to_string())),
             // The loop handles the watch.
             Incoming::StartWritten(Ok(())) | Incoming::Watching(_) => {}
             Incoming::Connected { stream, place } => self.greet(stream, place),
@@ -108,24 +108,30 @@ impl CoordinatorTask {
         }
     }
 
-    fn came(&mut self, connection: u64, at: u64, frame: Frame<ToCoordinator>, actions: &mut Vec<Action>) {
+    fn came(
+        &mut self,
+        connection: u64,
+        at: u64,
+        frame: Frame<ToCoordinator>,
+        actions: &mut Vec<GroupAction>,
+    ) {
         let Some(client) = self.connections.get(&connection).map(|connection| connection.client) else {
             return;
         };
         let event = match frame {
             Frame::Interval(bytes) => {
-                self.tell(Report::Interval(client, bytes));
-                Event::Heard
+                self.tell(CoordinatorReport::Interval(client, bytes));
+                GroupEvent::Heard
             }
             Frame::Result(bytes) => {
-                self.tell(Report::Result(client, bytes));
-                Event::Heard
+                self.tell(CoordinatorReport::Result(client, bytes));
+                GroupEvent::Heard
             }
             Frame::Message(message) => match message {
                 ToCoordinator::Answer { asked, answered } => {
                     let exchange = Exchange { asked, answered, received: at };
                     self.track(client, |track| track.add(exchange));
-                    self.group.on(client, Event::Clock(exchange), self.now(), actions);
+                    self.group.on(client, GroupEvent::Clock(exchange), self.now(), actions);
                     let first = self.connections.get_mut(&connection).is_some_and(|connection| {
                         connection.first_exchanges = connection.first_exchanges.saturating_sub(1);
                         connection.first_exchanges > 0
@@ -138,24 +144,26 @@ impl CoordinatorTask {
                     }
                     return;
                 }
-                ToCoordinator::Agreed { attempt } => Event::Agreed(attempt),
-                ToCoordinator::Began { at } => Event::Began(at),
-                ToCoordinator::Late => Event::Lost(Loss::Late),
-                ToCoordinator::Failed { why } => Event::Lost(Loss::Failed(why)),
+                ToCoordinator::Agreed { attempt } => GroupEvent::Agreed(attempt),
+                ToCoordinator::Began { at } => GroupEvent::Began(at),
+                ToCoordinator::Late => GroupEvent::Lost(Loss::Late),
+                ToCoordinator::Failed { why } => GroupEvent::Lost(Loss::Failed(why)),
                 ToCoordinator::Left => {
                     if let Some(connection) = self.connections.get_mut(&connection) {
                         connection.handed_over = true;
                     }
-                    if self.has_left(client) { Event::Left } else { Event::Heard }
+                    if self.has_left(client) { GroupEvent::Left } else { GroupEvent::Heard }
                 }
                 // ZooKeeper says which clients have entered.
-                ToCoordinator::Entered | ToCoordinator::Beat | ToCoordinator::Hello { .. } => Event::Heard,
+                ToCoordinator::Entered | ToCoordinator::Beat | ToCoordinator::Hello { .. } => {
+                    GroupEvent::Heard
+                }
             },
         };
         self.group.on(client, event, self.now(), actions);
     }
 
-    fn command(&mut self, command: CoordinatorCommand, actions: &mut Vec<Action>) {
+    fn command(&mut self, command: CoordinatorCommand, actions: &mut Vec<GroupAction>) {
         match command {
             CoordinatorCommand::Phase { works, length_max } => {
                 let takes_part = |client| works.get(client).is_some_and(Option::is_some);
@@ -188,22 +196,22 @@ impl CoordinatorTask {
         }
     }
 
-    fn obey(&mut self, actions: Vec<Action>) {
+    fn obey(&mut self, actions: Vec<GroupAction>) {
         let mut actions = VecDeque::from(actions);
         while let Some(action) = actions.pop_front() {
             match action {
-                Action::Complete => {
+                GroupAction::Complete => {
                     self.arrivals = None;
-                    self.tell(Report::Complete);
+                    self.tell(CoordinatorReport::Complete);
                 }
-                Action::Propose { attempt, at } => {
+                GroupAction::Propose { attempt, at } => {
                     for client in 0..self.by_client.len() {
                         if let Some(offset) = self.group.offset(client, at) {
                             self.send(client, ToClient::Propose { attempt, at: offset.to_client(at) });
                         }
                     }
                 }
-                Action::AskClocks => {
+                GroupAction::AskClocks => {
                     let now = self.now();
                     self.asking.forget();
                     for client in 0..self.by_client.len() {
@@ -212,12 +220,12 @@ impl CoordinatorTask {
                         }
                     }
                 }
-                Action::Confirm { attempt, at } => {
+                GroupAction::Confirm { attempt, at } => {
                     self.send_all(|_| Some(ToClient::Confirm { attempt }));
-                    self.tell(Report::Starts(at));
+                    self.tell(CoordinatorReport::Starts(at));
                     self.write_start(at);
                 }
-                Action::Dismiss(lost) => {
+                GroupAction::Dismiss(lost) => {
                     if let Some(connection) = self.by_client.get_mut(lost.client).and_then(Option::take)
                         && let Some(connection) = self.connections.remove(&connection)
                     {
@@ -228,31 +236,31 @@ impl CoordinatorTask {
                     if let Some(arrivals) = &self.arrivals {
                         let _ = arrivals.send(Arrival::Left);
                     }
-                    self.tell(Report::Lost(lost));
+                    self.tell(CoordinatorReport::Lost(lost));
                 }
-                Action::Stop => {
+                GroupAction::Stop => {
                     self.send_all(|_| Some(ToClient::Stop { hurry: true }));
                     // Clients that have not received their work have nothing to do.
                     let mut more = Vec::new();
                     for (client, work) in std::mem::take(&mut self.works).into_iter().enumerate() {
                         if work.is_some() {
-                            self.group.on(client, Event::Left, self.now(), &mut more);
+                            self.group.on(client, GroupEvent::Left, self.now(), &mut more);
                         }
                     }
                     actions.extend(more);
                 }
-                Action::Over(end) => {
+                GroupAction::Over(end) => {
                     self.phase += 1;
                     self.done |= !end.go_on;
-                    self.tell(Report::Over(end));
+                    self.tell(CoordinatorReport::Over(end));
                 }
-                Action::Disband => self.disband(None),
+                GroupAction::Disband => self.disband(None),
             }
         }
     }
 
     pub(super) fn disband(&mut self, why: Option<String>) {
         self.done = true;
-        self.tell(Report::Disbanded(why));
+        self.tell(CoordinatorReport::Disbanded(why));
     }
 }

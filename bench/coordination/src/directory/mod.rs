@@ -28,7 +28,7 @@ pub enum DirectoryError {
     /// No session could be opened.
     #[error("ZooKeeper at {cluster} cannot be reached: {error}. Does it run, and is that its address?")]
     Unreachable {
-        /// Its address.
+        /// Address of ZooKeeper.
         cluster: String,
         /// The driver's error.
         error: Error,
@@ -36,7 +36,7 @@ pub enum DirectoryError {
     /// No answer in time.
     #[error("ZooKeeper at {cluster} does not answer within {within:?}")]
     Silent {
-        /// Its address.
+        /// Address of ZooKeeper.
         cluster: String,
         /// The time limit.
         within: Duration,
@@ -44,7 +44,7 @@ pub enum DirectoryError {
     /// A request failed.
     #[error("ZooKeeper at {cluster}: cannot {what}: {error}")]
     Request {
-        /// Its address.
+        /// Address of ZooKeeper.
         cluster: String,
         /// The request, as an infinitive.
         what: String,
@@ -54,7 +54,7 @@ pub enum DirectoryError {
     /// A node that another program has written.
     #[error("ZooKeeper at {cluster}: {path} was not written by Serval; choose another root")]
     Foreign {
-        /// Its address.
+        /// Address of ZooKeeper.
         cluster: String,
         /// The node.
         path: String,

@@ -11,7 +11,7 @@ pub(crate) mod server;
 use rustix::time::{ClockId, clock_gettime};
 use serval_coordination::{
     agent::{self, AgentEvent, JobHandle, Joining, Quit, Worker},
-    coordinator::{Coordinator, Leading, Report},
+    coordinator::{Coordinator, CoordinatorReport, Leading},
     directory::DirectoryError,
     group::{GroupSettings, OnLost, PhaseEnd},
     message::{ClientFacts, Work},
@@ -180,8 +180,8 @@ pub(crate) fn work(kind: &str) -> Option<Work> {
 pub(crate) fn complete(coordinator: &Coordinator) {
     loop {
         match coordinator.next().expect("the coordinator goes on") {
-            Report::Complete => return,
-            Report::Joined { .. } | Report::Trouble(_) => {}
+            CoordinatorReport::Complete => return,
+            CoordinatorReport::Joined { .. } | CoordinatorReport::Trouble(_) => {}
             other => panic!("{other:?}"),
         }
     }
@@ -192,14 +192,16 @@ pub(crate) fn phase_end(coordinator: &Coordinator) -> (PhaseEnd, Vec<(usize, Str
     let (mut results, mut intervals) = (Vec::new(), 0);
     loop {
         match coordinator.next().expect("the coordinator goes on") {
-            Report::Result(client, bytes) => results.push((client, String::from_utf8(bytes).unwrap())),
-            Report::Interval(..) => intervals += 1,
-            Report::Over(end) => {
+            CoordinatorReport::Result(client, bytes) => {
+                results.push((client, String::from_utf8(bytes).unwrap()))
+            }
+            CoordinatorReport::Interval(..) => intervals += 1,
+            CoordinatorReport::Over(end) => {
                 results.sort();
                 return (end, results, intervals);
             }
-            Report::Starts(_) | Report::Lost(_) => {}
-            Report::Trouble(words) | Report::Ending(words) => println!("{words}"),
+            CoordinatorReport::Starts(_) | CoordinatorReport::Lost(_) => {}
+            CoordinatorReport::Trouble(words) | CoordinatorReport::Ending(words) => println!("{words}"),
             other => panic!("{other:?}"),
         }
     }

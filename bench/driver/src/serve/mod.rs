@@ -12,8 +12,8 @@ use super::{
     frame::{self, CAN_BATCH, FrameBody, FrameBuffer, ProtocolError, request, response},
 };
 use serval_model::{
-    Client, Execution, Flush, OpenStore, Operation, OperationKind, Outcome, Purpose, Reply, Schema, Status,
-    Store, StoreError, StoreInfo, Visitor,
+    Client, Execution, Flush, Operation, OperationKind, Outcome, Purpose, Reply, Schema, Status, Store,
+    StoreError, StoreInfo, StoreOpener, Visitor,
     properties::{Faults, Origin, Properties, Reader},
 };
 use std::{
@@ -30,13 +30,13 @@ use std::{
 };
 use tokio::sync::mpsc;
 
-/// Why a driver ends before the end of its input.
+/// Error that ends a driver before the end of its input.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Its input or output failed.
+    /// The input or output failed.
     #[error("the connection to Serval fails: {0}")]
     Io(#[from] io::Error),
-    /// Its input violates the protocol.
+    /// The input violates the protocol.
     #[error("the input violates the driver protocol: {0}")]
     Protocol(String),
     /// The store's properties are wrong.
@@ -66,7 +66,7 @@ pub fn output() -> Result<File, ServeError> {
 /// Serves a store until the end of the input. `properties` override those of the greeting.
 /// Calls `greeted` with the time limit for the exit after the end of the input.
 pub fn serve(
-    opener: &impl OpenStore,
+    opener: &impl StoreOpener,
     properties: &Properties,
     mut input: impl Read + Send + 'static,
     mut output: impl Write + 'static,

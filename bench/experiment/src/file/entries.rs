@@ -102,7 +102,7 @@ impl RunSettings {
 
 /// Objective of an experiment for each curve.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Question {
+pub enum CurveObjective {
     /// Measure times at these offered loads.
     Sweep(Vec<LoadPoint>),
     /// Find the highest rate that keeps the SLO.
@@ -153,7 +153,7 @@ pub struct ExperimentFile {
     /// Settings of all runs.
     pub run: RunSettings,
     /// Objective for each curve.
-    pub question: Question,
+    pub question: CurveObjective,
     /// The group of client processes that perform every run together.
     pub group: Option<GroupEntry>,
     /// Properties of all curves.

@@ -7,9 +7,9 @@ use super::reader::{TomlSource, TomlTable};
 pub struct Heading {
     /// Title of the experiment.
     pub title: String,
-    /// Its purpose.
+    /// Purpose of the experiment.
     pub about: String,
-    /// The published figure or table that it reproduces.
+    /// The published figure or table that the experiment reproduces.
     pub figure: String,
     /// The finding of the publication.
     pub saw: String,

@@ -14,7 +14,7 @@ mod series;
 mod write;
 
 pub use entries::{
-    ARRIVALS, ExperimentFile, PointOrder, Question, RunSettings, StatePolicy, StoreEntry, WorkloadEntry,
+    ARRIVALS, CurveObjective, ExperimentFile, PointOrder, RunSettings, StatePolicy, StoreEntry, WorkloadEntry,
 };
 pub use group::{GroupEntry, LOST};
 pub use heading::Heading;
@@ -197,7 +197,7 @@ at = 50.5
         assert_eq!((file.run.time, file.run.repeats), (Duration::from_secs(5), 2));
         assert_eq!(
             file.question,
-            Question::Sweep(vec![LoadPoint::Share(0.5), LoadPoint::Rate(2000.0), LoadPoint::Max])
+            CurveObjective::Sweep(vec![LoadPoint::Share(0.5), LoadPoint::Rate(2000.0), LoadPoint::Max])
         );
         let text = |lines: &[PropertyLine]| {
             lines.iter().map(|(name, value, _)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")

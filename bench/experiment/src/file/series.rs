@@ -3,7 +3,8 @@
 use super::{
     CURVES_MAX, REPEATS_MAX,
     entries::{
-        ARRIVALS, ExperimentFile, PointOrder, Question, RunSettings, StatePolicy, StoreEntry, WorkloadEntry,
+        ARRIVALS, CurveObjective, ExperimentFile, PointOrder, RunSettings, StatePolicy, StoreEntry,
+        WorkloadEntry,
     },
     group,
     heading::Heading,
@@ -85,22 +86,22 @@ fn settings(table: TomlTable<'_, '_>) -> RunSettings {
     settings
 }
 
-fn question(source: &TomlSource<'_>, root: &TomlTable<'_, '_>) -> Question {
+fn question(source: &TomlSource<'_>, root: &TomlTable<'_, '_>) -> CurveObjective {
     let sweep = root.table("sweep", "[sweep]");
     let max = root.table("max", "[max]");
     if sweep.is_some() && max.is_some() {
         root.fault("max", "[sweep] and [max] cannot both be asked: make two files");
     }
-    let mut question = Question::Sweep(LoadPoint::even(POINTS));
+    let mut question = CurveObjective::Sweep(LoadPoint::even(POINTS));
     if let Some(table) = sweep {
         if let Some(value) = table.value("points") {
-            question = Question::Sweep(points::read(source, value));
+            question = CurveObjective::Sweep(points::read(source, value));
         }
         table.finish();
     }
     if let Some(table) = max {
         match table.text("promise").map(|text| Promise::parse(&text)) {
-            Some(Ok(promise)) => question = Question::Max(promise),
+            Some(Ok(promise)) => question = CurveObjective::Max(promise),
             Some(Err(problem)) => table.fault("promise", problem),
             None if table.value("promise").is_none() => {
                 table.fault("promise", "is missing: for example \"read.p99 < 10ms\"");

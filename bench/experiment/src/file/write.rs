@@ -2,7 +2,7 @@
 
 use super::{
     FORMAT_VERSION,
-    entries::{ARRIVALS, ExperimentFile, PointOrder, Question, StatePolicy, StoreEntry},
+    entries::{ARRIVALS, CurveObjective, ExperimentFile, PointOrder, StatePolicy, StoreEntry},
     group::GroupEntry,
     heading::Heading,
     lines::{PropertyLine, name_of},
@@ -146,7 +146,7 @@ impl ExperimentFile {
             value(&mut out, "load", false);
         }
         match &self.question {
-            Question::Sweep(points) => {
+            CurveObjective::Sweep(points) => {
                 let points = points.iter().map(|point| match point {
                     // A share is written with all its digits.
                     LoadPoint::Share(share) => quoted(&format!("{}%", share * 100.0)),
@@ -156,7 +156,7 @@ impl ExperimentFile {
                 out.push_str("\n[sweep]\n");
                 value(&mut out, "points", list(points));
             }
-            Question::Max(promise) => {
+            CurveObjective::Max(promise) => {
                 out.push_str("\n[max]\n");
                 value(&mut out, "promise", quoted(&promise.to_string()));
             }

@@ -27,7 +27,7 @@ use serval_result::{
     experiment::{Curve, ExperimentDocument, ExperimentKind, PhaseEntry, RunEntry, RunKind},
     note::Note,
 };
-use serval_runner::{Control, EndedBy, Lost, Observer};
+use serval_runner::{AbortCause, Control, EndedBy, Observer};
 use serval_workload::core::Phase;
 use std::{
     fmt::Display,
@@ -452,7 +452,8 @@ impl PhaseConductor<'_> {
         if record.ended_by == EndedBy::Interrupted {
             return Err(ConductError::Interrupted);
         }
-        let gave_up = || RunLost::Run(Lost::Workload("all its clients gave up after failures".to_owned()));
+        let gave_up =
+            || RunLost::Run(AbortCause::Workload("all its clients gave up after failures".to_owned()));
         let lost = lost.or_else(|| (record.ended_by == EndedBy::Failed).then(gave_up));
         entry.incomplete = lost.as_ref().map(ToString::to_string);
         entry.notes.extend(missing.map(|missing| Note::LoadIncomplete { missing }));

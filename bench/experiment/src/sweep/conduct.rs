@@ -7,7 +7,7 @@ use super::{
 use crate::{
     document::{experiment_document, plan_notes},
     error::{ConductError, Stopped},
-    file::{LoadPoint, Question, RunSettings},
+    file::{CurveObjective, LoadPoint, RunSettings},
     journal::{ExperimentJournal, JournalError},
     run_folder,
     watcher::{ExperimentStep, Watcher},
@@ -103,8 +103,8 @@ impl Experiment {
         file.run.seed = Some(seed);
         let question = &file.question;
         let points = match question {
-            Question::Sweep(points) => points.len(),
-            Question::Max(_) => REPEATED_RATES,
+            CurveObjective::Sweep(points) => points.len(),
+            CurveObjective::Max(_) => REPEATED_RATES,
         };
         let curves = self.curves.iter().map(|curve| Curve {
             name: curve.name.clone(),
@@ -116,8 +116,8 @@ impl Experiment {
             highest: None,
         });
         let kind = match question {
-            Question::Sweep(_) => ExperimentKind::Sweep,
-            Question::Max(_) => ExperimentKind::Max,
+            CurveObjective::Sweep(_) => ExperimentKind::Sweep,
+            CurveObjective::Max(_) => ExperimentKind::Max,
         };
         ExperimentDocument {
             plan: file.to_toml(),
@@ -218,8 +218,8 @@ impl SweepConductor<'_> {
     /// Performs all remaining runs.
     fn all(&mut self) -> Result<(), ConductError> {
         match &self.experiment.file.question {
-            Question::Sweep(points) => self.sweep(points),
-            Question::Max(promise) => self.highest(promise),
+            CurveObjective::Sweep(points) => self.sweep(points),
+            CurveObjective::Max(promise) => self.highest(promise),
         }
     }
 
@@ -309,7 +309,7 @@ impl SweepConductor<'_> {
     /// Returns the share of the saturation of a point that was given as a share.
     fn share(&self, job: &PlannedRun) -> Option<f64> {
         match (job.kind, &self.experiment.file.question) {
-            (RunKind::Point, Question::Sweep(points)) => match points.get(job.point)? {
+            (RunKind::Point, CurveObjective::Sweep(points)) => match points.get(job.point)? {
                 LoadPoint::Share(share) => Some(*share),
                 LoadPoint::Rate(_) | LoadPoint::Max => None,
             },

@@ -3,7 +3,7 @@
 
 use crate::{
     file::{
-        CURVES_MAX, ExperimentFile, GroupEntry, PropertyLine, Question, StatePolicy, StoreEntry,
+        CURVES_MAX, CurveObjective, ExperimentFile, GroupEntry, PropertyLine, StatePolicy, StoreEntry,
         WorkloadEntry, add_workload_file, fault_at, set_lines,
     },
     journal::clean,
@@ -277,7 +277,7 @@ impl Draft {
             self.note(Faults(vec![fault_at(&workload.origin, problem)]));
         }
         let checked = check(info, &properties)?;
-        if let Question::Max(promise) = &file.question {
+        if let CurveObjective::Max(promise) = &file.question {
             let does = &checked.operations;
             for operation in promise.operations().filter(|name| !does.iter().any(|o| o == name)) {
                 let operation = operation.to_lowercase();

@@ -1,7 +1,7 @@
 //! Estimates of the time and the written bytes of an experiment.
 
 use super::curves::{Experiment, REPEATED_RATES, Renewal};
-use crate::file::{Question, StatePolicy};
+use crate::file::{CurveObjective, StatePolicy};
 use std::time::Duration;
 
 /// Typical number of runs of a search for the saturation: 1 to 32 clients, and two more that gain nothing.
@@ -43,10 +43,10 @@ impl Experiment {
     pub fn estimate(&self) -> Estimate {
         let (run, curves) = (&self.file.run, self.curves.len() as f64);
         let (per_curve, halvings, needs) = match &self.file.question {
-            Question::Sweep(points) => {
+            CurveObjective::Sweep(points) => {
                 (points.len() as f64, 0.0, points.iter().any(|point| point.needs_saturation()))
             }
-            Question::Max(_) => (REPEATED_RATES as f64, HALVINGS, true),
+            CurveObjective::Max(_) => (REPEATED_RATES as f64, HALVINGS, true),
         };
         let saturation = match (run.clients, needs) {
             (None, _) => SEARCH_RUNS,

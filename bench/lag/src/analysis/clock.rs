@@ -9,14 +9,14 @@ pub enum PartClock {
     #[default]
     Common,
     /// Measured offsets, in rising order of time.
-    Known(Vec<Offset>),
+    Known(Vec<OffsetSample>),
     /// An unknown offset: its instants can only be compared with each other.
     Unknown,
 }
 
 /// Offset of a clock from the common clock at an instant.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Offset {
+pub struct OffsetSample {
     /// The instant, ns of the process's clock.
     pub at: u64,
     /// How far the clock was ahead, ns; negative if it was behind.
@@ -27,7 +27,7 @@ pub struct Offset {
     pub drift: f64,
 }
 
-impl Offset {
+impl OffsetSample {
     fn error_at(&self, instant: u64) -> f64 {
         self.error + self.at.abs_diff(instant) as f64 / 1e9 * self.drift
     }
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn instants_of_one_clock_compare_exactly_and_of_two_within_their_errors() {
-        let offsets = vec![Offset { at: 1000, ahead: 500.0, error: 10.0, drift: 0.0 }];
+        let offsets = vec![OffsetSample { at: 1000, ahead: 500.0, error: 10.0, drift: 0.0 }];
         let (a, b) = (PartClock::Common, PartClock::Known(offsets));
         let (x, y) = (a.moment(0, 500), b.moment(1, 1005));
         assert_eq!((x.span_to(y), x.before(y), y.before(x)), (5, Certainty::Open, Certainty::Open));
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn the_offset_with_the_smallest_error_counts() {
-        let offset = |at, error| Offset { at, ahead: at as f64, error, drift: 1e9 };
+        let offset = |at, error| OffsetSample { at, ahead: at as f64, error, drift: 1e9 };
         let clock = PartClock::Known(vec![offset(100, 1.0), offset(200, 50.0), offset(300, 1.0)]);
         assert_eq!([90, 201, 290].map(|at| clock.moment(0, at).at), [-10, 1, -10]);
         // Of one clock, whatever offsets are nearest.

@@ -1,7 +1,7 @@
 //! History of the writes to sampled keys.
 
 use super::{
-    Part,
+    ProcessJournal,
     clock::{Certainty, ClockInstant, PartClock},
 };
 use crate::{
@@ -108,7 +108,7 @@ fn overlaps(versions: &[WrittenVersion], of_field: &[usize]) -> Vec<Overlap> {
 }
 
 impl<'a> History<'a> {
-    pub(super) fn new(parts: &'a [Part]) -> History<'a> {
+    pub(super) fn new(parts: &'a [ProcessJournal]) -> History<'a> {
         let trials = || parts.iter().flat_map(|part| &part.journal.trials);
         let (lost, kept): (Vec<_>, Vec<_>) = parts.iter().enumerate().partition(|(_, part)| part.lost);
         let writers: HashSet<u64> = kept.iter().map(|(_, part)| part.journal.writer).collect();
@@ -334,14 +334,14 @@ mod tests {
             processes in 1usize..4,
             unknown in prop::option::of(0usize..3),
         ) {
-            let mut parts: Vec<Part> = (0..processes)
+            let mut parts: Vec<ProcessJournal> = (0..processes)
                 .map(|number| {
-                    let offset = crate::analysis::Offset { at: 0, ahead: 0.0, error: 3.0 * number as f64, drift: 0.0 };
+                    let offset = crate::analysis::OffsetSample { at: 0, ahead: 0.0, error: 3.0 * number as f64, drift: 0.0 };
                     let clock = if unknown == Some(number) { PartClock::Unknown } else { PartClock::Known(vec![offset]) };
                     let mut journal = Journal::new(10 + number as u64);
                     journal.keys.number("k");
                     journal.field("f");
-                    Part { journal, clock, lost: false }
+                    ProcessJournal { journal, clock, lost: false }
                 })
                 .collect();
             let mut writes = writes;

@@ -5,11 +5,11 @@ mod history;
 mod survival;
 mod versions;
 
-pub use clock::{Offset, PartClock};
+pub use clock::{OffsetSample, PartClock};
 pub use survival::survival;
 pub use versions::BEHIND_MAX;
 
-use crate::journal::{Counts, Journal, Trial};
+use crate::journal::{Counts, Journal, PolledKey};
 use clock::ClockInstant;
 use history::History;
 use serval_measure::histogram::Histogram;
@@ -17,14 +17,14 @@ use serval_result::{
     document::Latency,
     lag::{Brackets, Fate, LagKey, LagKeys, LagResult, LagWrites, Survival},
 };
-use versions::Judge;
+use versions::VersionAnalysis;
 
 /// Percentiles of times in results.
 const PERCENTILES: [f64; 5] = [50.0, 90.0, 95.0, 99.0, 99.9];
 
 /// Journal and clock of one process.
 #[derive(Debug, Clone, Default)]
-pub struct Part {
+pub struct ProcessJournal {
     /// Its journal.
     pub journal: Journal,
     /// Its clock.
@@ -34,16 +34,16 @@ pub struct Part {
     pub lost: bool,
 }
 
-impl Part {
+impl ProcessJournal {
     /// Returns a process that was lost with its journal.
-    pub fn lost(writer: u64, clock: PartClock) -> Part {
-        Part { journal: Journal::new(writer), clock, lost: true }
+    pub fn lost(writer: u64, clock: PartClock) -> ProcessJournal {
+        ProcessJournal { journal: Journal::new(writer), clock, lost: true }
     }
 }
 
 /// Settings of the measurement, for the result.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Setting {
+pub struct LagSettings {
     /// Description of the queue.
     pub queue: String,
     /// Share of keys that were sampled.
@@ -78,7 +78,7 @@ fn span(from: ClockInstant, to: ClockInstant) -> u64 {
 }
 
 impl Verdict {
-    fn of(history: &History<'_>, trial: &Trial, moment: impl Fn(u64) -> ClockInstant) -> Verdict {
+    fn of(history: &History<'_>, trial: &PolledKey, moment: impl Fn(u64) -> ClockInstant) -> Verdict {
         let first = moment(trial.first);
         let (found, found_by) = (trial.found.map(&moment), trial.found_by.map(&moment));
         let in_vain = trial.last_in_vain.map(&moment);
@@ -108,7 +108,7 @@ impl Verdict {
 }
 
 /// Returns whether another write may have replaced the write before it was read.
-fn is_written_over(history: &History<'_>, trial: &Trial) -> bool {
+fn is_written_over(history: &History<'_>, trial: &PolledKey) -> bool {
     let item = &trial.item;
     match (history.version(item.stamp), history.field(&item.field)) {
         (Some(place), Some(field)) => history.is_written_over(&item.key, field, place),
@@ -127,7 +127,7 @@ impl Verdict {
 }
 
 /// Returns a trial's entry of the result.
-fn line(trial: &Trial, verdict: Option<&Verdict>) -> LagKey {
+fn line(trial: &PolledKey, verdict: Option<&Verdict>) -> LagKey {
     LagKey {
         key: trial.item.key.clone(),
         stamp: String::from_utf8_lossy(&trial.item.stamp.bytes()).trim_end_matches('.').to_owned(),
@@ -159,7 +159,7 @@ impl Spans {
 }
 
 /// Returns each key from the queue whose lag is known, with its trial.
-pub fn verdicts(parts: &[Part]) -> Vec<(&Trial, Verdict)> {
+pub fn verdicts(parts: &[ProcessJournal]) -> Vec<(&PolledKey, Verdict)> {
     let history = History::new(parts);
     decided(&history, parts).filter_map(|(trial, verdict)| Some((trial, verdict?))).collect()
 }
@@ -167,8 +167,8 @@ pub fn verdicts(parts: &[Part]) -> Vec<(&Trial, Verdict)> {
 /// Returns all trials with a read; without a verdict those that tell nothing.
 fn decided<'a, 'h>(
     history: &'h History<'a>,
-    parts: &'a [Part],
-) -> impl Iterator<Item = (&'a Trial, Option<Verdict>)> + use<'a, 'h> {
+    parts: &'a [ProcessJournal],
+) -> impl Iterator<Item = (&'a PolledKey, Option<Verdict>)> + use<'a, 'h> {
     parts.iter().enumerate().flat_map(move |(number, part)| {
         part.journal.trials.iter().filter(|trial| trial.first > 0).map(move |trial| {
             let open = trial.last_in_vain.is_some() && is_written_over(history, trial);
@@ -179,12 +179,12 @@ fn decided<'a, 'h>(
 }
 
 /// Returns the result of the journals.
-pub fn result(parts: &[Part], setting: Setting) -> LagResult {
+pub fn result(parts: &[ProcessJournal], setting: LagSettings) -> LagResult {
     analyse(parts, setting).0
 }
 
 /// Returns the result of the journals, and an entry for each key from the queue.
-pub fn analyse(parts: &[Part], setting: Setting) -> (LagResult, Vec<LagKey>) {
+pub fn analyse(parts: &[ProcessJournal], setting: LagSettings) -> (LagResult, Vec<LagKey>) {
     let history = History::new(parts);
     let mut counts = Counts::default();
     parts.iter().for_each(|part| counts.add(&part.journal.counts));
@@ -252,7 +252,7 @@ pub fn analyse(parts: &[Part], setting: Setting) -> (LagResult, Vec<LagKey>) {
             without,
         }),
         survival: curves(&verdicts, clocks_known),
-        versions: Judge::judge(&history, parts),
+        versions: VersionAnalysis::judge(&history, parts),
         keys,
     };
     (result, lines)
@@ -260,7 +260,7 @@ pub fn analyse(parts: &[Part], setting: Setting) -> (LagResult, Vec<LagKey>) {
 
 /// Returns the survival curves: since the acknowledgement, or since the first read if the clocks
 /// are not known.
-fn curves(verdicts: &[(&Trial, Verdict)], clocks_known: bool) -> Option<Survival> {
+fn curves(verdicts: &[(&PolledKey, Verdict)], clocks_known: bool) -> Option<Survival> {
     if verdicts.is_empty() {
         return None;
     }

@@ -55,7 +55,7 @@ mod tests {
     use serval_result::lag::Survival;
 
     #[test]
-    fn the_example_of_the_document() {
+    fn the_example_in_the_document_is_correct() {
         // Five keys: visible after 1, 3, 3 and 6 ms; one not found when it was last read, after 3 ms.
         let spans = [(1, true), (3, true), (3, true), (3, false), (6, true)];
         let shares: Vec<(u64, f64)> = survival(&spans).iter().map(|step| (step.at_ns, step.share)).collect();

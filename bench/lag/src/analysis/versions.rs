@@ -3,7 +3,7 @@
 //! violation.
 
 use super::{
-    PERCENTILES, Part,
+    PERCENTILES, ProcessJournal,
     clock::{Certainty, ClockInstant},
     history::{FieldState, History, KeyHistory},
 };
@@ -122,7 +122,7 @@ fn any(verdicts: impl Iterator<Item = Certainty>) -> Certainty {
 }
 
 /// Judges all reads.
-pub(super) struct Judge<'a> {
+pub(super) struct VersionAnalysis<'a> {
     history: &'a History<'a>,
     behind: BTreeMap<u64, u64>,
     result: Versions,
@@ -130,12 +130,12 @@ pub(super) struct Judge<'a> {
     last_stale: HashMap<usize, u64>,
 }
 
-impl<'a> Judge<'a> {
-    pub(super) fn judge(history: &'a History<'a>, parts: &'a [Part]) -> Option<Versions> {
+impl<'a> VersionAnalysis<'a> {
+    pub(super) fn judge(history: &'a History<'a>, parts: &'a [ProcessJournal]) -> Option<Versions> {
         if parts.iter().all(|part| part.journal.reads.is_empty()) {
             return None;
         }
-        let mut judge = Judge {
+        let mut judge = VersionAnalysis {
             history,
             behind: BTreeMap::new(),
             result: Versions::default(),

@@ -2,7 +2,7 @@
 
 use serval_lag::{
     Consumer, Consuming, Producer, Producing,
-    analysis::{Part, PartClock, Setting, result},
+    analysis::{LagSettings, PartClock, ProcessJournal, result},
     journal::Journal,
     queue::InMemory,
 };
@@ -12,7 +12,7 @@ use serval_model::{
 };
 use serval_result::lag::LagResult;
 use serval_runner::{Control, RunOptions, virtual_time, virtual_time::VirtualTime};
-use serval_synthetic::{DelayedStore, Service, Shape, Staleness};
+use serval_synthetic::{DelayedStore, Service, ServiceDistribution, Staleness};
 use serval_workload::{
     ClientWorkload, Demand, Last, Place, Rng, Step, Workload,
     core::{Circumstances, CoreWorkload, Phase},
@@ -26,7 +26,7 @@ use std::{
 /// Parameters of a run. Durations in ns.
 pub(crate) struct Run {
     /// Shape and mean of the delay.
-    pub(crate) delay: (Shape, u64),
+    pub(crate) delay: (ServiceDistribution, u64),
     pub(crate) staleness: Staleness,
     pub(crate) writers: usize,
     pub(crate) consumers: usize,
@@ -45,7 +45,7 @@ impl Run {
     /// Returns a run with one writer that inserts, and one consumer.
     pub(crate) fn inserts(writes: u64) -> Run {
         Run {
-            delay: (Shape::Constant, 0),
+            delay: (ServiceDistribution::Constant, 0),
             staleness: Staleness::default(),
             writers: 1,
             consumers: 4,
@@ -66,7 +66,7 @@ impl Run {
 }
 
 pub(crate) struct Done {
-    pub(crate) part: Part,
+    pub(crate) part: ProcessJournal,
     pub(crate) result: LagResult,
     pub(crate) log: Vec<(String, u64, u64)>,
 }
@@ -152,7 +152,7 @@ fn core(run: &Run) -> Arc<dyn Workload> {
 
 pub(crate) fn run(run: &Run) -> Done {
     let time = VirtualTime::new();
-    let service = Service::new(400_000.0, Shape::Constant, 3);
+    let service = Service::new(400_000.0, ServiceDistribution::Constant, 3);
     let delay = Service::new(run.delay.1 as f64, run.delay.0, 5);
     let store = Arc::new(DelayedStore::with(&time, service, delay, run.staleness));
     let clock = {
@@ -188,8 +188,8 @@ pub(crate) fn run(run: &Run) -> Done {
     assert!(failed.is_none() && record.totals.units_failed == 0, "{failed:?}");
     drop(duo);
     let journal = std::mem::take(&mut *journal.lock().unwrap_or_else(PoisonError::into_inner));
-    let part = Part { journal, clock: PartClock::Common, lost: false };
-    let setting = Setting {
+    let part = ProcessJournal { journal, clock: PartClock::Common, lost: false };
+    let setting = LagSettings {
         queue: "memory".to_owned(),
         sample: 1.0,
         poll: 10_000_000,

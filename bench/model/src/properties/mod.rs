@@ -10,7 +10,7 @@ mod table;
 pub mod units;
 
 pub use reader::Reader;
-pub use table::{Catalog, Kind, Property, Source, Table, YcsbWord};
+pub use table::{Catalog, Kind, Property, PropertySource, PropertyTable, YcsbWord};
 
 use std::{
     collections::BTreeMap,
@@ -267,7 +267,7 @@ impl Properties {
         };
         for (name, setting) in &self.settings {
             if let Some(property) = catalog.find(name) {
-                if property.source == Source::Ignored {
+                if property.source == PropertySource::Ignored {
                     let problem = format!("'{name}' has no effect in Serval: {}", property.meaning);
                     note(name, setting, NameKind::Ignored, problem);
                 }

@@ -80,7 +80,7 @@ impl Kind {
 
 /// Origin of a property.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum PropertySource {
     /// YCSB's property, with its name, meaning and default.
     Ycsb,
     /// Serval's own property.
@@ -89,13 +89,13 @@ pub enum Source {
     Ignored,
 }
 
-impl Source {
+impl PropertySource {
     /// Returns the name that help texts show.
     pub fn name(self) -> &'static str {
         match self {
-            Source::Ycsb => "YCSB",
-            Source::Serval => "Serval",
-            Source::Ignored => "YCSB (no effect in Serval)",
+            PropertySource::Ycsb => "YCSB",
+            PropertySource::Serval => "Serval",
+            PropertySource::Ignored => "YCSB (no effect in Serval)",
         }
     }
 }
@@ -114,7 +114,7 @@ pub struct Property {
     /// Unit of a bare number; empty if there is none.
     pub unit: &'static str,
     /// Its origin.
-    pub source: Source,
+    pub source: PropertySource,
     /// Its effect, in a sentence or two.
     pub meaning: &'static str,
 }
@@ -134,25 +134,25 @@ impl Property {
     pub fn ycsb_word(&self, text: &str) -> Option<YcsbWord> {
         let is_one_of = |words: [&str; 4]| words.iter().any(|word| word.eq_ignore_ascii_case(text));
         match (self.source, self.kind) {
-            (Source::Ycsb, Kind::Flag) if is_one_of(["n", "no", "0", "off"]) => Some(YcsbWord::No),
-            (Source::Ycsb, Kind::Flag) if is_one_of(["y", "yes", "1", "on"]) => Some(YcsbWord::Yes),
+            (PropertySource::Ycsb, Kind::Flag) if is_one_of(["n", "no", "0", "off"]) => Some(YcsbWord::No),
+            (PropertySource::Ycsb, Kind::Flag) if is_one_of(["y", "yes", "1", "on"]) => Some(YcsbWord::Yes),
             _ => None,
         }
     }
 
     /// Returns a property of YCSB's.
     pub const fn ycsb(name: &'static str, kind: Kind, meaning: &'static str) -> Self {
-        Property { name, aliases: &[], kind, default: None, unit: "", source: Source::Ycsb, meaning }
+        Property { name, aliases: &[], kind, default: None, unit: "", source: PropertySource::Ycsb, meaning }
     }
 
     /// Returns a property of Serval's own.
     pub const fn serval(name: &'static str, kind: Kind, meaning: &'static str) -> Self {
-        Property { source: Source::Serval, ..Self::ycsb(name, kind, meaning) }
+        Property { source: PropertySource::Serval, ..Self::ycsb(name, kind, meaning) }
     }
 
     /// Returns a property of YCSB's that is accepted without effect.
     pub const fn ignored(name: &'static str, meaning: &'static str) -> Self {
-        Property { source: Source::Ignored, ..Self::ycsb(name, Kind::Text, meaning) }
+        Property { source: PropertySource::Ignored, ..Self::ycsb(name, Kind::Text, meaning) }
     }
 
     /// Sets the default.
@@ -176,7 +176,7 @@ impl Property {
 
 /// The properties of one part of the program, under one heading.
 #[derive(Debug, Clone, Copy)]
-pub struct Table {
+pub struct PropertyTable {
     /// The part: "client", "core workload", "redis", ...
     pub heading: &'static str,
     /// The properties, in the order of help texts.
@@ -186,17 +186,17 @@ pub struct Table {
 /// All property tables of a command.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
-    tables: Vec<Table>,
+    tables: Vec<PropertyTable>,
 }
 
 impl Catalog {
     /// Returns a catalog of tables. Several tables may contain the same property.
-    pub fn new(tables: impl IntoIterator<Item = Table>) -> Self {
+    pub fn new(tables: impl IntoIterator<Item = PropertyTable>) -> Self {
         Catalog { tables: tables.into_iter().collect() }
     }
 
     /// The tables.
-    pub fn tables(&self) -> &[Table] {
+    pub fn tables(&self) -> &[PropertyTable] {
         &self.tables
     }
 

@@ -69,9 +69,9 @@ pub(super) fn section(view: &View<'_>) -> Option<Section> {
             })
             .collect::<Vec<_>>()
     });
-    let words = "An operation's share of what was used in the measured time, each store at its highest load that is not \
-                 overloaded, as times of what it was with the first store, on a logarithmic scale. Memory is the process's, \
-                 at the end. An embedded store is part of the client; processes of a store are seen where they are watched."
+    let words = "Usage per operation in the measured time, of each store at its highest load that is not overloaded, \
+                 relative to the first store, on a logarithmic scale. Memory is that of the process at the end. An \
+                 embedded store is part of the client; processes of a store are included if they are watched."
         .to_owned();
     Some(Section { title: "Costs", words, blocks: blocks.collect() })
 }
@@ -106,7 +106,7 @@ fn compared(name: &str, curves: &[&CurveView<'_>]) -> Option<Block> {
     let title = format!("{name}Costs over those of {}", first.store);
     let keys = keys(others, |_| Shape::Bar);
     let x =
-        Axis::things(&names).labelled(&format!("× 1 is {}, whose numbers stand above", first.name_of(base)));
+        Axis::things(&names).labelled(&format!("× 1 is {}; labels have its numbers", first.name_of(base)));
     let plot = Plot::new(title, (1040, 260), x, y);
     let plot = Plot { bars, legend: keys.clone(), ..plot };
     Some(Block::new(String::new(), Layout::Wide, vec![plot]).sharing(keys))

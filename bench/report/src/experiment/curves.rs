@@ -24,8 +24,8 @@ pub(super) fn sections(view: &View<'_>) -> Vec<Section> {
 }
 
 /// Explains the marks of these plots.
-const MARKS: &str = "Marks: a point, all its repeats together; bars: from the least to the most of its repeats; hollow: \
-    flagged, see above and the table below.";
+const MARKS: &str = "Mark: a point, repeats merged. Bars: minimum to maximum of the repeats. Hollow: flagged, see the \
+    warnings and the table.";
 
 fn sweeps(view: &View<'_>) -> Option<Section> {
     let mut blocks = Vec::new();
@@ -37,12 +37,12 @@ fn sweeps(view: &View<'_>) -> Option<Section> {
         }
     }
     let missed = view.points().any(|(_, point)| wanted(point).is_some());
-    let mut words = format!("To the right: operations/s that were done. {MARKS}");
+    let mut words = format!("x axis: operations/s done. {MARKS}");
     if missed {
-        words += " A dotted line to the right ends at the load that was offered, where less was done.";
+        words += " A dotted horizontal line ends at the offered load that was not reached.";
     }
     if view.curves.iter().any(|curve| curve.saturation.is_some()) {
-        words += " Dotted from bottom to top: where the store saturates.";
+        words += " Dotted vertical line: the store's saturation.";
     }
     (!blocks.is_empty()).then_some(Section { title: "Latency against throughput", words, blocks })
 }
@@ -142,7 +142,7 @@ fn axes(view: &View<'_>) -> Option<Section> {
                 .push(Block::new(operation.to_owned(), Layout::Small, plots.collect()).sharing(keys.clone()));
         }
     }
-    let words = format!("To the right: what the curves differ in. {MARKS}");
+    let words = format!("x axis: the value in which the curves differ. {MARKS}");
     (!blocks.is_empty()).then_some(Section { title: "Latency and throughput", words, blocks })
 }
 
@@ -252,7 +252,7 @@ fn closed(view: &View<'_>) -> Option<Section> {
         blocks.push(block.sharing(keys(&curves, |_| Shape::Dot)));
     }
     let paced = curves.iter().flat_map(|curve| &curve.results.points).any(|point| point.target.is_some());
-    let load = if paced { "Each at the load that it was offered" } else { "As fast as the stores answered" };
+    let load = if paced { "Each store at its offered load" } else { "Closed loops" };
     let words = format!("{load}. {MARKS}");
     (!blocks.is_empty()).then_some(Section { title: "Throughput and latency", words, blocks })
 }

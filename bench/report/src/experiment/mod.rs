@@ -328,8 +328,8 @@ mod tests {
         let at = "a at 16 clients; b at 16 clients; c at 16 clients";
         let wanted = [
             format!(
-                "Failures: times are of what succeeded: {at}. 3 of 11,053 READ (0.027 %); 3 × NOT_FOUND: <b>no such key</b> & \
-                 \"none\" in 'usertable'"
+                "Failures: times are those of successful operations: {at}. 3 of 11,053 READ (0.027 %); 3 × NOT_FOUND: \
+                 <b>no such key</b> & \"none\" in 'usertable'"
             ),
             format!("Few samples: too few operations for the tail percentiles: {at}."),
             "The store runs on the same machine as the client. (all points)".to_owned(),

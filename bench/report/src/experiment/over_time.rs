@@ -49,7 +49,7 @@ pub(super) fn section(view: &View<'_>) -> Option<Section> {
         blocks.push(Block { on_page: nth < STRIPS_MAX, ..block });
     }
     let mut words =
-        format!("Measured time without warm-up, the points and their repeats end to end. {HEAT_WORDS}");
+        format!("Measured time without warm-up; points and their repeats are end to end. {HEAT_WORDS}");
     if left_out > 0 {
         words += &format!(" {left_out} more are left out here; `serval report --plots` writes all.");
     }

@@ -182,7 +182,7 @@ fn facts(page: &mut String, document: &ExperimentDocument, named: bool) {
     }
     if !document.plan.is_empty() {
         let _ = writeln!(page, "<h2>The plan{of}</h2>");
-        explained(page, "The experiment file in force: what runs it again.");
+        explained(page, "The experiment file as it was run; it repeats the experiment.");
         preformatted(page, &document.plan);
     }
     let _ = writeln!(page, "<h2>Command line{of}</h2>");

@@ -72,8 +72,8 @@ pub(super) fn section(view: &View<'_>) -> Option<Section> {
         }
     }
     blocks.push(Block::new(String::new(), Layout::Small, plots));
-    let words = "All times of a point's repeats together. A percentile is the time that this share did not exceed; there \
-                 is as much room for 99 to 99.9 as for 90 to 99."
+    let words = "Times of all repeats of a point, merged. A percentile is the time that this share of operations did not \
+                 exceed; the axis has equal room for each further nine."
         .to_owned();
     Some(Section { title: "Response times by percentile", words, blocks })
 }

@@ -17,9 +17,9 @@ use crate::{
         Line, Plot, Upright,
         timeline::{TimePlots, Timeline},
     },
-    summary::quantile,
     terminal::{Styles, line, wrapped},
     text::{escape, printable},
+    times::quantile,
     units::{count, known, rate, time},
 };
 use serval_result::{
@@ -166,7 +166,7 @@ fn cells(told: &Told<'_>) -> [String; 4] {
 pub(super) fn table(page: &mut String, part: &Part) {
     page.push_str("<h2>Phases</h2>\n");
     let mut table = Table::numbers(
-        "no. | <phase | <kind | begun at | took | operations | /s | failed | <operation | p50 | p95 | p99",
+        "no. | <phase | <kind | start | took | operations | /s | failed | <operation | p50 | p95 | p99",
     );
     for told in told(part) {
         let entry = told.entry;
@@ -188,8 +188,8 @@ pub(super) fn table(page: &mut String, part: &Part) {
     table.write(page);
     explained(
         page,
-        "Response times. Begun at: since the first phase began. A load's or run's time has the opening of connections in \
-         it.",
+        "Times of operations are response times. Start: since the start of the first phase. The time of a load or run \
+         includes the opening of connections.",
     );
     let lags = lags(&told(part)).into_iter().map(|(name, lag)| (name, crate::lag::in_short(lag)));
     facts(page, "Read-after-write lag", lags);
@@ -254,8 +254,8 @@ pub(super) fn section(part: &Part) -> Option<Section> {
         axis.times(format!("Response time, {}", printable(name, 40)), timeline.response_times(name))
     }));
     plots.extend(crate::lag::together(&lags(&phases)));
-    let words = "All phases on one axis, from the start of the first; a mark where each begins. Between the lines nothing was measured. \
-                 Each phase's own report has more.";
+    let words = "All phases on one axis, from the start of the first; a mark is the start of a phase. Nothing was \
+                 measured between the lines. Each phase's report has more.";
     let blocks = vec![Block::new(String::new(), Layout::Wide, plots)];
     Some(Section { title: "Over time", words: words.to_owned(), blocks })
 }

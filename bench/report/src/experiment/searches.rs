@@ -53,9 +53,8 @@ pub(super) fn section(view: &View<'_>) -> Option<Section> {
         ];
         blocks.push(Block::new(printable(&curve.name, 60), Layout::Wide, plots).sharing(keys));
     }
-    let words = "To the right: operations/s that were offered. A mark is one run; hollow: flagged, see the table. The \
-                 shaded part is the confidence interval of the highest rate that keeps the SLO, the line in it the \
-                 rate."
+    let words = "x axis: offered operations/s. A mark is a run; hollow: flagged, see the table. Shaded: the confidence \
+                 interval of the highest rate that keeps the SLO, with a line at the rate."
         .to_owned();
     Some(Section { title: TITLE, words, blocks })
 }

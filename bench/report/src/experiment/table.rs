@@ -51,8 +51,8 @@ pub(super) fn points(page: &mut String, view: &View<'_>) {
     }
     explained(
         page,
-        "Percentiles are those of all repeats' times together: the mean of percentiles is no percentile. Below a number \
-         stand its least and most over the repeats. Response time: from the intended start to the end, what a user waits. \
+        "Percentiles come from the merged times of all repeats: percentiles cannot be averaged. Below a number: its minimum \
+         and maximum over the repeats. Response time: from the intended start to the end, what a user waits. \
          Service time: from the actual start to the end, what the store takes.",
     );
 }

@@ -23,19 +23,18 @@ const NAMED_MAX: usize = 12;
 const FLAGS: [(Flag, &str); 7] = [
     (
         Flag::Overloaded,
-        "Overloaded: more was offered than was done, so that what waits, and with it response times, grew for \
-                        as long as the run lasted",
+        "Overloaded: more was offered than was done, so that the queue, and with it response times, grew as long as the run \
+         lasted",
     ),
     (Flag::Unsteady, "Never steady: the warm-up was cut off before throughput and service time were steady"),
-    (Flag::Stalled, "Stalled: for some time of the measured part nearly nothing was done"),
+    (Flag::Stalled, "Stalled: for some of the measured time nearly nothing was done"),
     (
         Flag::Changed,
-        "Changed while measured: throughput or service time did not stay the same, and the numbers are of all of it \
-                     together",
+        "Changed while measured: throughput or service time changed, and the numbers cover the whole measured time",
     ),
-    (Flag::Failures, "Failures: times are of what succeeded"),
+    (Flag::Failures, "Failures: times are those of successful operations"),
     (Flag::FewSamples, "Few samples: too few operations for the tail percentiles"),
-    (Flag::Interrupted, "Interrupted: the run was ended before its time"),
+    (Flag::Interrupted, "Interrupted: the run ended early"),
 ];
 
 /// Whether a warning about points covers a note of a run.
@@ -172,8 +171,8 @@ fn unfinished(view: &View<'_>, say: Say<'_>) {
     if !unfinished.is_empty() {
         say(
             format!(
-                "Unfinished operations: without an outcome when the run ended, so that the highest percentiles are lower \
-                 bounds: {}.",
+                "Unfinished operations: they had no outcome when the run ended, so that the highest percentiles are \
+                 lower bounds: {}.",
                 some(&unfinished)
             ),
             Vec::new(),
@@ -238,8 +237,8 @@ fn of_runs(view: &View<'_>, say: Say<'_>) {
             .unzip();
         say(
             format!(
-                "Operations started late, for all clients still waited for answers or the machine gave the client no \
-                 processor in time; the wait is part of the response times and not of the service times: {}.",
+                "Operations started late: all clients were busy, or the machine gave the client no processor in time. The \
+                 wait is part of the response times and not of the service times: {}.",
                 some(&points)
             ),
             details,

@@ -6,8 +6,9 @@ pub(crate) mod series;
 use crate::{
     notes::warnings,
     plot::{self, Line, Plot},
-    summary::{Row, percentiles, rows, times_in_words, two_times, what_times_are},
+    summary::{two_times, what_times_are},
     text::{escape, printable, title},
+    times::{Row, percentiles, rows, times_in_words},
     units::{self, count, digits, known, percent, plural, rate, time},
 };
 use parts::{Table, command_line, explained, figure, preformatted, tile, warnings_section};
@@ -383,7 +384,7 @@ mod tests {
             "Properties",
             "workloads/workload a:12",
             "Command line",
-            "asked for",
+            "offered</span>",
         ];
         for part in parts {
             assert!(page.contains(part) || page.contains(&part.replace("&#39;", "'")), "{part}");

@@ -127,11 +127,11 @@ pub(super) fn section(page: &mut String, document: &ResultDocument) {
 }
 
 /// Explains heat maps.
-pub(crate) const HEAT_WORDS: &str = "Heat maps: a column is an interval, or some of them; the stronger a cell, the larger \
-    the share of its operations that took so long. The faintest may be a single one.";
+pub(crate) const HEAT_WORDS: &str = "Heat maps: a column is one or more intervals; the stronger a cell's colour, the \
+    larger the share of its column's operations that took this long. The faintest cell may be a single operation.";
 
 /// Label of the line of the offered load.
-const OFFERED: &str = "asked for";
+const OFFERED: &str = "offered";
 
 impl<'a> Timeline<Chunk<'a>> {
     /// The timeline of several series, given as pairs of start (in seconds) and intervals.
@@ -204,7 +204,7 @@ impl<'a> Timeline<Chunk<'a>> {
 
     /// The p99 of how late operations started; not recorded during the warm-up.
     fn lateness(&self) -> Line {
-        let line = self.highest("of it waiting to start, p99", 5, |interval| {
+        let line = self.highest("lateness, p99", 5, |interval| {
             let lateness = interval.pacing?.lateness;
             (lateness.max_ns > 0).then_some(lateness.p99_ns)
         });

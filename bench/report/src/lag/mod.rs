@@ -250,8 +250,8 @@ pub(crate) fn section(page: &mut String, lag: &LagResult) {
 const ROWS_MAX: usize = 12;
 
 const EXPLAINED: &str = "The lag of a key is the time from a consumer's first read of it to the first that finds it. A \
-    write became visible after the last read that did not find it was sent, and before the answer of the one that did: \
-    the two curves.";
+    write became visible after the last read that did not find it was sent, and before the answer of the one that did; \
+    the two curves are these bounds.";
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,7 @@
 
 use super::*;
 use serval_measure::{
-    legacy::{Legacy as LegacyRecorder, LegacyKind},
+    legacy::{LegacyKind, LegacyMeasurements},
     recorder::{Recorder, RecorderOptions, SampleOrigin, Totals},
     times::Times,
 };
@@ -85,7 +85,7 @@ fn replay(golden: &Golden, paced: bool, kind: Option<LegacyKind>) -> (Totals, Le
         }
     }
     drop((handle, options));
-    let legacy = recorder.legacy().unwrap_or_else(|| LegacyRecorder::new(LegacyKind::Buckets(1)));
+    let legacy = recorder.legacy().unwrap_or_else(|| LegacyMeasurements::new(LegacyKind::Buckets(1)));
     let legacy = legacy.series().map(|(m, s, t, series)| ((m, s, t), series.clone())).collect();
     (Totals::of(&[Arc::clone(&recorder)]), legacy, thread.join().unwrap())
 }

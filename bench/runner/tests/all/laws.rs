@@ -10,7 +10,7 @@ use serval_runner::{
     pacing::{Arrivals, rate::RateSchedule},
     virtual_time::{VirtualTime, run},
 };
-use serval_synthetic::{Law, Noisy, Queue, Service, Shape, Stall, Synthetic};
+use serval_synthetic::{Law, MultiServerQueue, Noisy, Service, ServiceDistribution, Stall, Synthetic};
 use serval_workload::Workload;
 use std::{sync::Arc, time::Duration};
 
@@ -50,7 +50,7 @@ fn mm1(seed: u64) -> RunRecord {
         seed,
         ..RunOptions::default()
     };
-    go(Queue::new(1, Service::new(1e6, Shape::Exponential, seed + 1)), &options)
+    go(MultiServerQueue::new(1, Service::new(1e6, ServiceDistribution::Exponential, seed + 1)), &options)
 }
 
 #[test]
@@ -92,7 +92,10 @@ fn equal_seeds_give_equal_results_and_different_seeds_different_ones() {
 fn a_closed_loop_saturates_the_servers_and_no_more() {
     for (clients, servers) in [(1, 1), (4, 1), (2, 4), (4, 4), (16, 4)] {
         let options = RunOptions { clients, time: Some(Duration::from_secs(60)), ..RunOptions::default() };
-        let record = go(Queue::new(servers, Service::new(1e6, Shape::Exponential, 5)), &options);
+        let record = go(
+            MultiServerQueue::new(servers, Service::new(1e6, ServiceDistribution::Exponential, 5)),
+            &options,
+        );
         // Each busy server is a Poisson process with 60,000 events in the run.
         let expected = 60_000.0 * clients.min(servers) as f64;
         let measured = record.totals.units as f64;
@@ -106,7 +109,7 @@ fn a_closed_loop_saturates_the_servers_and_no_more() {
 
 #[test]
 fn a_stall_shows_in_response_times_and_not_in_service_times() {
-    let service = Service::new(1e4, Shape::Constant, 0);
+    let service = Service::new(1e4, ServiceDistribution::Constant, 0);
     let law = Stall { service, at: 5 * SECOND, length: 100_000_000 };
     let options = RunOptions {
         time: Some(Duration::from_secs(10)),
@@ -139,7 +142,8 @@ fn ten_late_units(workload: ReadModifyWrites, rate: Option<f64>) -> [(u64, u64, 
         arrivals: Arrivals::Uniform,
         ..RunOptions::default()
     };
-    let service = Stall { service: Service::new(1e6, Shape::Constant, 0), at: 3600 * SECOND, length: 0 };
+    let service =
+        Stall { service: Service::new(1e6, ServiceDistribution::Constant, 0), at: 3600 * SECOND, length: 0 };
     let record = doing(Arc::new(workload), service, &options, &mut ());
     [Metric::UPDATE, Metric::READ_MODIFY_WRITE].map(|metric| {
         let Pair { service, response, .. } = &record.totals.measured[&(metric, Status::Ok)];
@@ -162,7 +166,7 @@ fn operations_of_a_unit_are_due_with_the_unit() {
 fn operations_due_and_in_flight_at_the_end_are_counted() {
     // The store stalls for good, 50 ms before the end.
     let law = Stall {
-        service: Service::new(1e4, Shape::Constant, 0),
+        service: Service::new(1e4, ServiceDistribution::Constant, 0),
         at: SECOND + 1_000_000 - 50_000_000,
         length: 3600 * SECOND,
     };
@@ -192,7 +196,7 @@ fn the_series_shows_the_stores_noise_and_sums_to_the_total() {
             }
         }
     }
-    let noise = || Noisy::new(Service::new(1e6, Shape::Constant, 1), SECOND, 0.5, 0.05, 0.0, 9);
+    let noise = || Noisy::new(Service::new(1e6, ServiceDistribution::Constant, 1), SECOND, 0.5, 0.05, 0.0, 9);
     let options = RunOptions { clients: 2, time: Some(Duration::from_secs(200)), ..RunOptions::default() };
     let mut means = Means::default();
     let record = watched(noise(), &options, &mut means);
@@ -207,7 +211,10 @@ fn the_series_shows_the_stores_noise_and_sums_to_the_total() {
 #[test]
 fn runs_on_one_clock_follow_one_another() {
     let time = VirtualTime::new();
-    let store = Arc::new(Synthetic::new(&time, Queue::new(1, Service::new(1e6, Shape::Constant, 0))));
+    let store = Arc::new(Synthetic::new(
+        &time,
+        MultiServerQueue::new(1, Service::new(1e6, ServiceDistribution::Constant, 0)),
+    ));
     let workload: Arc<dyn Workload> = Arc::new(Reads);
     let options = RunOptions { units: Some(1000), ..RunOptions::default() };
     for number in 1..=3u64 {
@@ -235,7 +242,8 @@ fn an_operation_that_is_due_after_the_end_of_the_clock_is_not_started() {
             share: Share::new(LAST, LAST + 1).unwrap(),
             ..RunOptions::default()
         };
-        let record = go(Queue::new(1, Service::new(1e6, Shape::Constant, 1)), &options);
+        let record =
+            go(MultiServerQueue::new(1, Service::new(1e6, ServiceDistribution::Constant, 1)), &options);
         assert_eq!((record.totals.units, record.not_started.count()), (0, 0), "{arrivals:?}");
         assert_eq!(record.ended_by, EndedBy::Time);
     }

@@ -10,7 +10,9 @@ use serval_runner::{
     pacing::{Arrivals, rate::RateSchedule},
     virtual_time::{VirtualTime, run},
 };
-use serval_synthetic::{Drift, Law, Noisy, Queue, Service, Shape, Stall, StepChange, Synthetic};
+use serval_synthetic::{
+    Drift, Law, MultiServerQueue, Noisy, Service, ServiceDistribution, Stall, StepChange, Synthetic,
+};
 use serval_workload::Workload;
 use std::{sync::Arc, time::Duration};
 
@@ -34,7 +36,7 @@ fn go(law: impl Law, options: &RunOptions) -> Option<Stationarity> {
     run(&time, &store, &workload, options, &Control::default(), &mut ()).unwrap().stationarity
 }
 
-fn service(shape: Shape, seed: u64) -> Service {
+fn service(shape: ServiceDistribution, seed: u64) -> Service {
     Service::new(4e6, shape, seed)
 }
 
@@ -52,9 +54,9 @@ fn steady_stores_are_not_reported_as_changed() {
     };
     let mut alarms = 0;
     for seed in 0..40 {
-        let queue = || Queue::new(4, service(Shape::Exponential, seed));
+        let queue = || MultiServerQueue::new(4, service(ServiceDistribution::Exponential, seed));
         // The noise of a busy machine: 5 % from second to second, autocorrelated.
-        let noisy = Noisy::new(service(Shape::Exponential, seed), SECOND, 0.5, 0.05, 0.0, seed);
+        let noisy = Noisy::new(service(ServiceDistribution::Exponential, seed), SECOND, 0.5, 0.05, 0.0, seed);
         let all = [
             go(queue(), &options()),
             go(queue(), &RunOptions { seed, ..paced(300.0) }),
@@ -75,8 +77,11 @@ fn steady_stores_are_not_reported_as_changed() {
 #[test]
 fn a_step_in_the_measured_part_is_located() {
     for seed in 0..10 {
-        let law =
-            StepChange { service: service(Shape::Exponential, seed), at: 13 * SECOND, factor: 1.0 / 0.9 };
+        let law = StepChange {
+            service: service(ServiceDistribution::Exponential, seed),
+            at: 13 * SECOND,
+            factor: 1.0 / 0.9,
+        };
         let verdict = go(law, &options()).unwrap();
         for (change, size) in [(verdict.throughput.unwrap(), -0.1), (verdict.service.unwrap(), 0.111)] {
             assert_eq!(change.shape, ChangeShape::Step, "{seed}: {change:?}");
@@ -89,7 +94,7 @@ fn a_step_in_the_measured_part_is_located() {
 fn a_drift_in_the_measured_part_is_detected() {
     for seed in 0..10 {
         // 20 % slower over 30 s.
-        let law = Drift { service: service(Shape::Exponential, seed), doubling: 150e9 };
+        let law = Drift { service: service(ServiceDistribution::Exponential, seed), doubling: 150e9 };
         let verdict = go(law, &options()).unwrap();
         let (throughput, service) = (verdict.throughput.unwrap(), verdict.service.unwrap());
         // The middles of the first and the last third are 20 s apart.
@@ -100,15 +105,19 @@ fn a_drift_in_the_measured_part_is_detected() {
 
 #[test]
 fn a_stall_is_reported_with_its_length_and_is_not_a_change() {
-    let law =
-        Stall { service: service(Shape::Constant, 0), at: 11 * SECOND, length: 2 * SECOND + SECOND / 2 };
+    let law = Stall {
+        service: service(ServiceDistribution::Constant, 0),
+        at: 11 * SECOND,
+        length: 2 * SECOND + SECOND / 2,
+    };
     let verdict = go(law, &options()).unwrap();
     let stalls = verdict.stalls.unwrap();
     assert_eq!(stalls.count, 1);
     assert!((2.4..2.9).contains(&stalls.longest_s) && stalls.total_s == stalls.longest_s, "{stalls:?}");
     assert!((9.7..10.1).contains(&stalls.longest_at_s), "{stalls:?}");
     // A pause of a tenth of a second shows in the percentiles and is not a stall.
-    let brief = Stall { service: service(Shape::Constant, 0), at: 11 * SECOND, length: SECOND / 10 };
+    let brief =
+        Stall { service: service(ServiceDistribution::Constant, 0), at: 11 * SECOND, length: SECOND / 10 };
     assert!(nothing(&go(brief, &options()).unwrap()));
 }
 
@@ -120,7 +129,8 @@ fn with_a_constant_target_service_times_show_a_change() {
         arrivals: Arrivals::Uniform,
         ..options()
     };
-    let law = StepChange { service: service(Shape::Exponential, 1), at: 16 * SECOND, factor: 1.5 };
+    let law =
+        StepChange { service: service(ServiceDistribution::Exponential, 1), at: 16 * SECOND, factor: 1.5 };
     let verdict = go(law, &paced).unwrap();
     assert!(
         verdict.throughput.is_none() && verdict.service.unwrap().change > 0.4,
@@ -137,13 +147,14 @@ fn an_overloaded_run_is_steady_despite_a_backlog_of_the_warm_up() {
         rate: Some(RateSchedule::constant(2000.0)),
         ..options()
     };
-    let verdict = go(Queue::new(4, service(Shape::Constant, 1)), &overloaded).unwrap();
+    let verdict =
+        go(MultiServerQueue::new(4, service(ServiceDistribution::Constant, 1)), &overloaded).unwrap();
     assert!(nothing(&verdict), "{verdict:?}");
 }
 
 #[test]
 fn short_runs_and_changing_loads_are_not_judged() {
-    let queue = || Queue::new(4, service(Shape::Constant, 1));
+    let queue = || MultiServerQueue::new(4, service(ServiceDistribution::Constant, 1));
     assert_eq!(go(queue(), &RunOptions { time: Some(Duration::from_millis(2_900)), ..options() }), None);
     assert!(go(queue(), &RunOptions { time: Some(Duration::from_millis(3_100)), ..options() }).is_some());
     let ramp = RateSchedule::parse("ramp 100..900 for 30s").unwrap();
@@ -154,6 +165,7 @@ fn short_runs_and_changing_loads_are_not_judged() {
 fn the_end_of_a_run_by_count_is_not_judged() {
     // Near the end some clients have finished while others still run.
     let counted = RunOptions { time: None, units: Some(20_000), ..options() };
-    let verdict = go(Queue::new(4, service(Shape::Exponential, 1)), &counted).unwrap();
+    let verdict =
+        go(MultiServerQueue::new(4, service(ServiceDistribution::Exponential, 1)), &counted).unwrap();
     assert!(nothing(&verdict) && verdict.judged_s > 15.0, "{verdict:?}");
 }

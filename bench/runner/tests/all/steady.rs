@@ -10,7 +10,7 @@ use serval_runner::{
     pacing::{Arrivals, rate::RateSchedule},
     virtual_time::{VirtualTime, run},
 };
-use serval_synthetic::{Drift, Law, Queue, Service, Shape, StepChange, Synthetic};
+use serval_synthetic::{Drift, Law, MultiServerQueue, Service, ServiceDistribution, StepChange, Synthetic};
 use serval_workload::Workload;
 use std::{sync::Arc, time::Duration};
 
@@ -78,21 +78,25 @@ fn go(law: impl Law, options: &RunOptions) -> RunRecord {
     record
 }
 
-fn service(shape: Shape, seed: u64) -> Service {
+fn service(shape: ServiceDistribution, seed: u64) -> Service {
     Service::new(1e6, shape, seed)
 }
 
 #[test]
 fn a_steady_store_is_measured_soon() {
     for seed in 0..5 {
-        let calm =
-            go(StepChange { service: service(Shape::Constant, seed), at: 0, factor: 1.0 }, &options(4));
+        let calm = go(
+            StepChange { service: service(ServiceDistribution::Constant, seed), at: 0, factor: 1.0 },
+            &options(4),
+        );
         assert_eq!(calm.warm_up, Duration::from_millis(1610), "the shortest window, and 10 ms");
         // Exponential times of 8 clients, 8,000 operations/s: the error of the
         // service time is 2 / √(8000 T / 2), times 10 / (T / 2). Twice that is 5 %
         // after 11 s; 20 s allows for chance.
-        let noisy =
-            go(StepChange { service: service(Shape::Exponential, seed), at: 0, factor: 1.0 }, &options(8));
+        let noisy = go(
+            StepChange { service: service(ServiceDistribution::Exponential, seed), at: 0, factor: 1.0 },
+            &options(8),
+        );
         assert!(noisy.steadiness.as_ref().unwrap().steady);
         assert!(noisy.warm_up < Duration::from_secs(20), "{:?}", noisy.warm_up);
     }
@@ -100,7 +104,7 @@ fn a_steady_store_is_measured_soon() {
 
 #[test]
 fn the_shortest_warm_up_is_respected() {
-    let law = StepChange { service: service(Shape::Constant, 0), at: 0, factor: 1.0 };
+    let law = StepChange { service: service(ServiceDistribution::Constant, 0), at: 0, factor: 1.0 };
     let least = Duration::from_secs(7);
     let record = go(law, &RunOptions { warm_up: least, ..options(4) });
     assert!((least..least + Duration::from_millis(50)).contains(&record.warm_up), "{:?}", record.warm_up);
@@ -110,7 +114,11 @@ fn the_shortest_warm_up_is_respected() {
 fn the_measured_part_begins_after_a_step() {
     for seed in 0..5 {
         for (at, factor) in [(1, 0.5), (1, 1.5), (3, 0.3), (3, 2.0)] {
-            let law = StepChange { service: service(Shape::Exponential, seed), at: at * SECOND, factor };
+            let law = StepChange {
+                service: service(ServiceDistribution::Exponential, seed),
+                at: at * SECOND,
+                factor,
+            };
             let record = go(law, &options(8));
             let steadiness = record.steadiness.unwrap();
             // The step has left the window except for one batch, a sixteenth.
@@ -127,7 +135,7 @@ fn the_measured_part_begins_after_a_step() {
 fn a_drifting_store_is_never_steady_and_still_measured() {
     for seed in 0..5 {
         // In 10 s at least 12 % between the halves.
-        for shape in [Shape::Constant, Shape::Exponential] {
+        for shape in [ServiceDistribution::Constant, ServiceDistribution::Exponential] {
             let record = go(Drift { service: service(shape, seed), doubling: 20e9 }, &options(8));
             let steadiness = record.steadiness.unwrap();
             assert!(!steadiness.steady, "{seed} {shape:?} after {:?}", record.warm_up);
@@ -150,12 +158,12 @@ fn a_constant_target_is_judged_by_the_service_time() {
         arrivals: Arrivals::Uniform,
         ..options(100)
     };
-    let steady = go(Queue::new(4, service(Shape::Constant, 0)), &paced);
+    let steady = go(MultiServerQueue::new(4, service(ServiceDistribution::Constant, 0)), &paced);
     assert!(steady.steadiness.unwrap().steady && steady.warm_up < Duration::from_secs(2));
     // The last operation may end shortly after the 10 s.
     let due = steady.due.unwrap();
     assert!((20_000.0..=20_002.0).contains(&due), "{due}");
-    let drifting = go(Drift { service: service(Shape::Constant, 0), doubling: 20e9 }, &paced);
+    let drifting = go(Drift { service: service(ServiceDistribution::Constant, 0), doubling: 20e9 }, &paced);
     let steadiness = drifting.steadiness.unwrap();
     assert!(!steadiness.steady && steadiness.throughput_drift.abs() < 0.01, "{steadiness:?}");
 }
@@ -171,7 +179,7 @@ fn an_end_in_the_warm_up_leaves_steadiness_undecided() {
         }
     }
     let time = VirtualTime::new();
-    let law = Drift { service: service(Shape::Constant, 0), doubling: 20e9 };
+    let law = Drift { service: service(ServiceDistribution::Constant, 0), doubling: 20e9 };
     let store = Arc::new(Synthetic::new(&time, law));
     let workload: Arc<dyn Workload> = Arc::new(Reads);
     let control = Control::default();

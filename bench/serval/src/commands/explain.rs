@@ -8,7 +8,7 @@ use crate::{
     stdout,
 };
 use anstyle::{AnsiColor, Style};
-use serval_model::properties::{Property, Table};
+use serval_model::properties::{Property, PropertyTable};
 use serval_plan::{
     properties::catalog,
     workloads::{WORKLOADS, WorkloadInfo},
@@ -68,7 +68,7 @@ fn explain(property: &Property) {
 }
 
 /// Explains a store, workload or script, and its properties.
-fn explain_all(name: &str, paragraphs: &[String], tables: &[Table]) {
+fn explain_all(name: &str, paragraphs: &[String], tables: &[PropertyTable]) {
     heading(name);
     paragraphs.iter().for_each(|text| paragraph(text, 2));
     for table in tables.iter().filter(|table| !table.properties.is_empty()) {
@@ -91,8 +91,10 @@ fn property_json(property: &Property, heading: &str) -> serde_json::Value {
     })
 }
 
-fn tables_json(tables: &[Table]) -> serde_json::Value {
-    let of = |table: &Table| table.properties.iter().map(|property| property_json(property, table.heading));
+fn tables_json(tables: &[PropertyTable]) -> serde_json::Value {
+    let of = |table: &PropertyTable| {
+        table.properties.iter().map(|property| property_json(property, table.heading))
+    };
     tables.iter().flat_map(of).collect()
 }
 

@@ -49,20 +49,20 @@ fn write(path: &Path, contents: &[u8]) -> Result<(), Failure> {
 }
 
 /// What a report is made of.
-enum Source {
+enum ReportInput {
     /// One result.
     Result(Box<ResultDocument>),
     /// An experiment, or several of anything.
     Parts(Vec<Part>),
 }
 
-impl Source {
-    fn read(paths: &[PathBuf]) -> Result<Source, Failure> {
+impl ReportInput {
+    fn read(paths: &[PathBuf]) -> Result<ReportInput, Failure> {
         let failed = |error: StoredError| Failure::usage(below(&error).unwrap_or_else(|| error.to_string()));
         if let [path] = paths
             && let Stored::Result(_, document) = stored::read(path).map_err(failed)?
         {
-            return Ok(Source::Result(document));
+            return Ok(ReportInput::Result(document));
         }
         let names = names(paths);
         let parts = names.iter().zip(paths).map(|(name, path)| {
@@ -70,20 +70,20 @@ impl Source {
             let stored = stored::read(path).map_err(failed)?;
             Part::read(name, &stored).map_err(failed)
         });
-        Ok(Source::Parts(parts.collect::<Result<_, _>>()?))
+        Ok(ReportInput::Parts(parts.collect::<Result<_, _>>()?))
     }
 
     fn html(&self) -> Result<Vec<u8>, Failure> {
         match self {
-            Source::Result(document) => render::html(document),
-            Source::Parts(parts) => Ok(experiment::html(parts).into_bytes()),
+            ReportInput::Result(document) => render::html(document),
+            ReportInput::Parts(parts) => Ok(experiment::html(parts).into_bytes()),
         }
     }
 
     fn csv(&self) -> Result<Vec<u8>, Failure> {
         match self {
-            Source::Result(document) => render::csv(document),
-            Source::Parts(parts) => {
+            ReportInput::Result(document) => render::csv(document),
+            ReportInput::Parts(parts) => {
                 let mut text = Vec::new();
                 experiment::csv(parts, &mut text).map_err(|error| Failure::output(error.to_string()))?;
                 Ok(text)
@@ -93,8 +93,8 @@ impl Source {
 
     fn lag_csv(&self) -> Result<Vec<u8>, Failure> {
         let text = match self {
-            Source::Result(document) => render::lag_csv(document)?,
-            Source::Parts(parts) => {
+            ReportInput::Result(document) => render::lag_csv(document)?,
+            ReportInput::Parts(parts) => {
                 experiment::lag_csv(parts).map_err(|error| Failure::output(error.to_string()))?
             }
         };
@@ -109,15 +109,15 @@ impl Source {
 
     fn plots(&self) -> Vec<PlotFile> {
         match self {
-            Source::Result(document) => serval_report::html::plots(document),
-            Source::Parts(parts) => experiment::plots(parts),
+            ReportInput::Result(document) => serval_report::html::plots(document),
+            ReportInput::Parts(parts) => experiment::plots(parts),
         }
     }
 
     fn summary(&self, terminal: bool) -> Vec<u8> {
         match self {
-            Source::Result(document) => render::summary(document, terminal),
-            Source::Parts(parts) => experiment::summary(parts, &render::styles(terminal)).into_bytes(),
+            ReportInput::Result(document) => render::summary(document, terminal),
+            ReportInput::Parts(parts) => experiment::summary(parts, &render::styles(terminal)).into_bytes(),
         }
     }
 }
@@ -164,7 +164,7 @@ fn below(error: &StoredError) -> Option<String> {
 
 /// `serval report DIR...`.
 pub(crate) fn report(args: &ReportArgs) -> Result<(), Failure> {
-    let source = Source::read(&args.results)?;
+    let source = ReportInput::read(&args.results)?;
     if let Some(path) = &args.html {
         write(path, &source.html()?)?;
     }

@@ -122,7 +122,7 @@ fn words(line: &str) -> Vec<String> {
 
 /// What a line asks for.
 #[derive(Debug, PartialEq)]
-enum Line {
+enum ShellLine {
     Nothing,
     Help,
     Quit,
@@ -139,35 +139,35 @@ fn fields(words: &[String]) -> Result<Vec<(String, String)>, String> {
     pairs.collect()
 }
 
-fn parse(line: &str) -> Line {
+fn parse(line: &str) -> ShellLine {
     let words = words(line);
-    let Some((command, rest)) = words.split_first() else { return Line::Nothing };
-    let wrong = |syntax: &str| Line::Wrong(format!("Error: syntax is \"{syntax}\""));
+    let Some((command, rest)) = words.split_first() else { return ShellLine::Nothing };
+    let wrong = |syntax: &str| ShellLine::Wrong(format!("Error: syntax is \"{syntax}\""));
     match (command.as_str(), rest) {
-        ("help" | "?", []) => Line::Help,
-        ("quit" | "exit", []) => Line::Quit,
-        ("table", []) => Line::Table(None),
-        ("table", [name]) => Line::Table(Some(name.clone())),
+        ("help" | "?", []) => ShellLine::Help,
+        ("quit" | "exit", []) => ShellLine::Quit,
+        ("table", []) => ShellLine::Table(None),
+        ("table", [name]) => ShellLine::Table(Some(name.clone())),
         ("table", _) => wrong("table tablename"),
-        ("read", [key, fields @ ..]) => Line::Ask(key.clone(), ShellVerb::Read(fields.to_vec())),
+        ("read", [key, fields @ ..]) => ShellLine::Ask(key.clone(), ShellVerb::Read(fields.to_vec())),
         ("read", _) => wrong("read keyname [field1 field2 ...]"),
         ("scan", [key, count, fields @ ..]) => match count.parse() {
-            Ok(count) => Line::Ask(key.clone(), ShellVerb::Scan(count, fields.to_vec())),
+            Ok(count) => ShellLine::Ask(key.clone(), ShellVerb::Scan(count, fields.to_vec())),
             Err(_) => wrong("scan keyname scanlength [field1 field2 ...]"),
         },
         ("scan", _) => wrong("scan keyname scanlength [field1 field2 ...]"),
         ("insert" | "update", [key, first, more @ ..]) => {
             let pairs: Vec<String> = std::iter::once(first).chain(more).cloned().collect();
             match fields(&pairs) {
-                Ok(fields) if command == "insert" => Line::Ask(key.clone(), ShellVerb::Insert(fields)),
-                Ok(fields) => Line::Ask(key.clone(), ShellVerb::Update(fields)),
-                Err(problem) => Line::Wrong(problem),
+                Ok(fields) if command == "insert" => ShellLine::Ask(key.clone(), ShellVerb::Insert(fields)),
+                Ok(fields) => ShellLine::Ask(key.clone(), ShellVerb::Update(fields)),
+                Err(problem) => ShellLine::Wrong(problem),
             }
         }
         ("insert" | "update", _) => wrong(&format!("{command} keyname name1=value1 [name2=value2 ...]")),
-        ("delete", [key]) => Line::Ask(key.clone(), ShellVerb::Delete),
+        ("delete", [key]) => ShellLine::Ask(key.clone(), ShellVerb::Delete),
         ("delete", _) => wrong("delete keyname"),
-        _ => Line::Wrong(format!("Error: unknown command \"{command}\". Type \"help\" for help")),
+        _ => ShellLine::Wrong(format!("Error: unknown command \"{command}\". Type \"help\" for help")),
     }
 }
 
@@ -241,19 +241,19 @@ pub(crate) fn shell(args: &ShellArgs) -> Result<(), Failure> {
             // Other bytes than were meant must not get into a store.
             Err(_) => {
                 let shown = serval_report::text::printable(&String::from_utf8_lossy(&line), 60);
-                Line::Wrong(format!("Error: this line is not UTF-8: {}", shown.trim()))
+                ShellLine::Wrong(format!("Error: this line is not UTF-8: {}", shown.trim()))
             }
         };
         match line {
-            Line::Nothing => {}
-            Line::Help => anstream::println!("{HELP}"),
-            Line::Quit => return None,
-            Line::Table(name) => {
+            ShellLine::Nothing => {}
+            ShellLine::Help => anstream::println!("{HELP}"),
+            ShellLine::Quit => return None,
+            ShellLine::Table(name) => {
                 table = name.unwrap_or_else(|| table.clone());
                 anstream::println!("Using table \"{table}\"");
             }
-            Line::Wrong(problem) => anstream::println!("{problem}"),
-            Line::Ask(key, operation) => {
+            ShellLine::Wrong(problem) => anstream::println!("{problem}"),
+            ShellLine::Ask(key, operation) => {
                 *asked.borrow_mut() = Some((operation.clone(), Instant::now()));
                 return Some(ShellRequest { operation, table: table.clone(), key });
             }
@@ -281,29 +281,29 @@ mod tests {
     fn lines_are_parsed_as_ycsbs_commands() {
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         for (line, expected) in [
-            ("", Line::Nothing),
-            ("  ", Line::Nothing),
-            ("quit", Line::Quit),
-            ("table x", Line::Table(Some("x".into()))),
-            ("read user1", Line::Ask("user1".into(), ShellVerb::Read(vec![]))),
-            ("read user1 f g", Line::Ask("user1".into(), ShellVerb::Read(vec!["f".into(), "g".into()]))),
-            ("scan a 5", Line::Ask("a".into(), ShellVerb::Scan(5, vec![]))),
+            ("", ShellLine::Nothing),
+            ("  ", ShellLine::Nothing),
+            ("quit", ShellLine::Quit),
+            ("table x", ShellLine::Table(Some("x".into()))),
+            ("read user1", ShellLine::Ask("user1".into(), ShellVerb::Read(vec![]))),
+            ("read user1 f g", ShellLine::Ask("user1".into(), ShellVerb::Read(vec!["f".into(), "g".into()]))),
+            ("scan a 5", ShellLine::Ask("a".into(), ShellVerb::Scan(5, vec![]))),
             (
                 "insert k a=1 b=\"x y\" c=",
-                Line::Ask(
+                ShellLine::Ask(
                     "k".into(),
                     ShellVerb::Insert(vec![pair("a", "1"), pair("b", "x y"), pair("c", "")]),
                 ),
             ),
-            ("update k a=b=c", Line::Ask("k".into(), ShellVerb::Update(vec![pair("a", "b=c")]))),
-            ("delete k", Line::Ask("k".into(), ShellVerb::Delete)),
+            ("update k a=b=c", ShellLine::Ask("k".into(), ShellVerb::Update(vec![pair("a", "b=c")]))),
+            ("delete k", ShellLine::Ask("k".into(), ShellVerb::Delete)),
         ] {
             assert_eq!(parse(line), expected, "{line}");
         }
         for line in
             ["read", "scan a", "scan a b", "insert k", "insert k novalue", "delete", "jump", "table a b"]
         {
-            assert!(matches!(parse(line), Line::Wrong(_)), "{line}");
+            assert!(matches!(parse(line), ShellLine::Wrong(_)), "{line}");
         }
     }
 }

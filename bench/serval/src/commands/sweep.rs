@@ -23,8 +23,8 @@ use crate::{
 use serval_experiment::{
     ExperimentJournal, Stopped,
     file::{
-        ARRIVALS, AnyFile, ExperimentFile, Heading, LoadPoint, POINTS, PointOrder, Question, RunSettings,
-        StatePolicy, WorkloadEntry, name_of, parse_points, read_any, read_file, value_of,
+        ARRIVALS, AnyFile, CurveObjective, ExperimentFile, Heading, LoadPoint, POINTS, PointOrder,
+        RunSettings, StatePolicy, WorkloadEntry, name_of, parse_points, read_any, read_file, value_of,
     },
     phases::Phases,
     promise::Promise,
@@ -45,17 +45,17 @@ pub(crate) fn sweep(args: &SweepArgs) -> Result<ExitCode, Failure> {
             Vec::new()
         }),
     };
-    series(&args.series, Question::Sweep(points), faults)
+    series(&args.series, CurveObjective::Sweep(points), faults)
 }
 
 /// `serval max WORKLOAD --slo SLO`.
 pub(crate) fn max(args: &MaxArgs) -> Result<ExitCode, Failure> {
     let mut faults = Faults::default();
     let question = match Promise::parse(&args.slo) {
-        Ok(promise) => Question::Max(promise),
+        Ok(promise) => CurveObjective::Max(promise),
         Err(problem) => {
             faults.0.push(fault("--slo", problem));
-            Question::Sweep(Vec::new())
+            CurveObjective::Sweep(Vec::new())
         }
     };
     series(&args.series, question, faults)
@@ -184,7 +184,7 @@ fn twice(names: &[String]) -> Vec<Fault> {
 }
 
 /// The experiment that a command line asks for.
-fn series(args: &SeriesArgs, question: Question, mut faults: Faults) -> Result<ExitCode, Failure> {
+fn series(args: &SeriesArgs, question: CurveObjective, mut faults: Faults) -> Result<ExitCode, Failure> {
     let lines = property_lines(&args.properties, &mut faults);
     let mut run = RunSettings { time: Duration::from_secs(10), ..RunSettings::default() };
     run_settings(&args.run, &mut run, &mut faults);
@@ -201,8 +201,8 @@ fn series(args: &SeriesArgs, question: Question, mut faults: Faults) -> Result<E
     let all: Vec<String> = args.workloads.iter().map(|path| file_name(path)).collect();
     let name = all.join("-");
     let title = match &question {
-        Question::Sweep(_) => format!("{} on {}", all.join(", "), names.join(", ")),
-        Question::Max(promise) => format!("{} on {}: {promise}", all.join(", "), names.join(", ")),
+        CurveObjective::Sweep(_) => format!("{} on {}", all.join(", "), names.join(", ")),
+        CurveObjective::Max(promise) => format!("{} on {}: {promise}", all.join(", "), names.join(", ")),
     };
     let mut file = ExperimentFile {
         heading: Heading::titled(title),
@@ -336,13 +336,13 @@ fn plan_text(experiment: &Experiment) -> String {
         let _ = writeln!(text, "  {} ({}{at})", curve.name, curve.info.name);
     }
     match &file.question {
-        Question::Sweep(points) => {
+        CurveObjective::Sweep(points) => {
             let points: Vec<String> = points.iter().map(LoadPoint::to_string).collect();
             let shares = points.iter().any(|point| point.ends_with('%'));
             let of = if shares { " (percent of each curve's saturation)" } else { "" };
             let _ = writeln!(text, "\npoints\n  {}{of}", points.join(", "));
         }
-        Question::Max(promise) => {
+        CurveObjective::Max(promise) => {
             let _ = writeln!(text, "\nSLO\n  {promise}");
         }
     }

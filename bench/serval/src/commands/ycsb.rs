@@ -93,7 +93,7 @@ fn run_plan(args: &YcsbArgs, mut plan: Plan) -> Result<ExitCode, Failure> {
     if notes {
         tell!("Serval {} {}", env!("CARGO_PKG_VERSION"), plan.describe(processes));
     }
-    let mut show = Status::new(&plan, args.live.plain);
+    let mut show = StatusLines::new(&plan, args.live.plain);
     let growing = folder.as_ref().map(|folder| RunFiles { folder, prefix: "", raw: args.raw });
     let performed =
         perform(&plan, session, &control, &mut Both(&mut show, &mut live), growing, command_line());
@@ -190,7 +190,7 @@ pub(crate) fn exit_code(plan: &Plan, performed: &Performed) -> ExitCode {
 }
 
 /// YCSB's status lines with `-s`, a bar on a terminal without it.
-struct Status<'a> {
+struct StatusLines<'a> {
     plan: &'a Plan,
     bar: Show,
     every: Option<Duration>,
@@ -205,10 +205,10 @@ struct Status<'a> {
     warned: Vec<String>,
 }
 
-impl<'a> Status<'a> {
+impl<'a> StatusLines<'a> {
     fn new(plan: &'a Plan, plain: bool) -> Self {
         let for_people = plain || std::io::IsTerminal::is_terminal(&std::io::stderr());
-        Status {
+        StatusLines {
             plan,
             bar: Show::new(plan, plan.status.is_some() || !for_people, plain),
             every: plan.status,
@@ -269,7 +269,7 @@ impl<'a> Status<'a> {
     }
 }
 
-impl Observer for Status<'_> {
+impl Observer for StatusLines<'_> {
     fn connected(&mut self, clients: usize, of: usize) {
         self.bar.connected(clients, of);
     }

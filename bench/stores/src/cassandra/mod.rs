@@ -31,7 +31,7 @@ use link::{CassandraConnector, CassandraEndpoint};
 use scylla::{policies::timestamp_generator::MonotonicTimestampGenerator, statement::Consistency};
 use serval_model::{
     Execution, Purpose, Schema, Store, StoreError,
-    properties::{Faults, Kind, Properties, Property, Reader, Table, units},
+    properties::{Faults, Kind, Properties, Property, PropertyTable, Reader, units},
 };
 use std::{
     num::NonZeroUsize,
@@ -235,7 +235,7 @@ pub const INFO: StoreInfo = StoreInfo {
     batches: false,
     updates_insert: true,
     behind_driver: false,
-    properties: Table {
+    properties: PropertyTable {
         heading: "cassandra",
         properties: &[
             &HOSTS,

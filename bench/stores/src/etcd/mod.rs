@@ -28,7 +28,7 @@ use crate::{
 use link::{Members, Turns};
 use serval_model::{
     Execution, Purpose, Schema, Store, StoreError,
-    properties::{Faults, Properties, Table},
+    properties::{Faults, Properties, PropertyTable},
 };
 use settings::EtcdSettings;
 use std::{
@@ -59,7 +59,7 @@ pub const INFO: StoreInfo = StoreInfo {
     batches: true,
     updates_insert: false,
     behind_driver: false,
-    properties: Table { heading: "etcd", properties: settings::ALL },
+    properties: PropertyTable { heading: "etcd", properties: settings::ALL },
 };
 
 /// An etcd cluster, or one server.

@@ -31,7 +31,7 @@ use mongodb::{
 };
 use serval_model::{
     Execution, Purpose, Schema, Store, StoreError,
-    properties::{Faults, Properties, Table, units},
+    properties::{Faults, Properties, PropertyTable, units},
 };
 use settings::MongodbSettings;
 use std::{
@@ -66,7 +66,7 @@ pub const INFO: StoreInfo = StoreInfo {
     batches: true,
     updates_insert: false,
     behind_driver: false,
-    properties: Table { heading: "mongodb", properties: settings::ALL },
+    properties: PropertyTable { heading: "mongodb", properties: settings::ALL },
 };
 
 /// A MongoDB server, replica set or sharded cluster.

@@ -23,7 +23,7 @@ use link::{MysqlConnection, MysqlServer};
 use mysql_async::{ClientIdentity, OptsBuilder, SslOpts, prelude::Queryable};
 use serval_model::{
     Execution, OperationKind, OperationKinds, Purpose, Schema, Store, StoreError,
-    properties::{Faults, Kind, Properties, Property, Reader, Table, units},
+    properties::{Faults, Kind, Properties, Property, PropertyTable, Reader, units},
 };
 use std::{
     path::PathBuf,
@@ -124,7 +124,7 @@ pub const INFO: StoreInfo = StoreInfo {
     batches: true,
     updates_insert: false,
     behind_driver: false,
-    properties: Table {
+    properties: PropertyTable {
         heading: "mysql",
         properties: &[
             &URL,

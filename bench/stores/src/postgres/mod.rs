@@ -26,7 +26,7 @@ use link::{PostgresConnection, PostgresConnector, PostgresEndpoint};
 use rustls::ClientConfig;
 use serval_model::{
     Execution, Purpose, Schema, Store, StoreError,
-    properties::{Faults, Kind, Properties, Property, Reader, Table, units},
+    properties::{Faults, Kind, Properties, Property, PropertyTable, Reader, units},
 };
 use serval_tls::{CertificateVerification, ClientIdentity};
 use std::{
@@ -180,7 +180,7 @@ pub const INFO: StoreInfo = StoreInfo {
     batches: true,
     updates_insert: false,
     behind_driver: false,
-    properties: Table {
+    properties: PropertyTable {
         heading: "postgres",
         properties: &[
             &URL,

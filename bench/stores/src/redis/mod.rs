@@ -42,7 +42,7 @@ use cluster::{Nodes, Topology};
 use redis::Value;
 use serval_model::{
     Execution, Purpose, Schema, Store, StoreError,
-    properties::{Faults, Properties, Table},
+    properties::{Faults, Properties, PropertyTable},
 };
 use server::RedisEndpoint;
 use servers::Servers;
@@ -73,7 +73,7 @@ pub const INFO: StoreInfo = StoreInfo {
     batches: true,
     updates_insert: true,
     behind_driver: false,
-    properties: Table { heading: "redis", properties: settings::ALL },
+    properties: PropertyTable { heading: "redis", properties: settings::ALL },
 };
 
 /// One Redis server or several.

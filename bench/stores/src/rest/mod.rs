@@ -29,7 +29,7 @@ use link::HttpConnector;
 use rustls::ClientConfig;
 use serval_model::{
     Execution, OperationKind, OperationKinds, Purpose, Schema, Store, StoreError,
-    properties::{Faults, Kind, Properties, Property, Reader, Table, units},
+    properties::{Faults, Kind, Properties, Property, PropertyTable, Reader, units},
 };
 use serval_tls::CertificateVerification;
 use std::{
@@ -213,7 +213,7 @@ pub const INFO: StoreInfo = StoreInfo {
     batches: false,
     updates_insert: false,
     behind_driver: false,
-    properties: Table { heading: "rest", properties: ALL },
+    properties: PropertyTable { heading: "rest", properties: ALL },
 };
 
 /// Layout of a record.

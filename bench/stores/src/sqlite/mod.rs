@@ -26,7 +26,7 @@ use client::{Under, code, words};
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags, config::DbConfig};
 use serval_model::{
     Execution, Purpose, Schema, Store, StoreError,
-    properties::{Faults, Kind, Properties, Property, Reader, Table, units},
+    properties::{Faults, Kind, Properties, Property, PropertyTable, Reader, units},
 };
 use std::{
     path::PathBuf,
@@ -125,7 +125,7 @@ pub const INFO: StoreInfo = StoreInfo {
     batches: true,
     updates_insert: false,
     behind_driver: false,
-    properties: Table {
+    properties: PropertyTable {
         heading: "sqlite",
         properties: &[
             &PATH,

@@ -23,7 +23,7 @@ use crate::{
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags, config::DbConfig};
 use serval_model::{
     Execution, Purpose, Schema, Store, StoreError,
-    properties::{Faults, Properties, Table, units},
+    properties::{Faults, Properties, PropertyTable, units},
 };
 use settings::YesquelSqlSettings;
 use std::{
@@ -61,7 +61,7 @@ pub const INFO: StoreInfo = StoreInfo {
     batches: true,
     updates_insert: false,
     behind_driver: false,
-    properties: Table { heading: "yesquel", properties: settings::ALL },
+    properties: PropertyTable { heading: "yesquel", properties: settings::ALL },
 };
 
 /// The database that holds the table, for messages.

@@ -24,7 +24,7 @@ pub use client::YesquelTreeClient;
 use crate::{StoreInfo, yesquel_sql::is_empty};
 use serval_model::{
     Execution, Purpose, Schema, Store, StoreError,
-    properties::{Faults, Properties, Table},
+    properties::{Faults, Properties, PropertyTable},
 };
 use settings::{TreeLocation, YesquelTreeSettings};
 use std::sync::{
@@ -59,7 +59,7 @@ pub const INFO: StoreInfo = StoreInfo {
     batches: true,
     updates_insert: false,
     behind_driver: false,
-    properties: Table { heading: "yesquel-tree", properties: settings::ALL },
+    properties: PropertyTable { heading: "yesquel-tree", properties: settings::ALL },
 };
 
 /// The store.

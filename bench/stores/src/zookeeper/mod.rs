@@ -21,7 +21,7 @@ use crate::{StoreInfo, optional, reconnecting::Reconnecting};
 use client::ZookeeperConnector;
 use serval_model::{
     Execution, OperationKind, OperationKinds, Purpose, Schema, Store, StoreError,
-    properties::{Faults, Properties, Table},
+    properties::{Faults, Properties, PropertyTable},
 };
 use settings::ZookeeperSettings;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -52,7 +52,7 @@ pub const INFO: StoreInfo = StoreInfo {
     batches: true,
     updates_insert: false,
     behind_driver: false,
-    properties: Table { heading: "zookeeper", properties: settings::PROPERTIES },
+    properties: PropertyTable { heading: "zookeeper", properties: settings::PROPERTIES },
 };
 
 /// One ZooKeeper or an ensemble.

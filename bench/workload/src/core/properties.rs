@@ -1,6 +1,6 @@
 //! The core workload's properties: YCSB's, and Serval's additions.
 
-use serval_model::properties::{Kind, Property, Table};
+use serval_model::properties::{Kind, Property, PropertyTable};
 
 /// Table of all operations.
 pub const TABLE: Property =
@@ -274,7 +274,7 @@ pub const EXPECTED_OPERATIONS: Property = Property::serval(
 .unit("operations");
 
 /// Table of the core workload's properties.
-pub const PROPERTIES: Table = Table {
+pub const PROPERTIES: PropertyTable = PropertyTable {
     heading: "core workload",
     properties: &[
         &TABLE,

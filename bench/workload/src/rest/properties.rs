@@ -1,7 +1,7 @@
 //! The REST workload's properties: YCSB's, and Serval's additions.
 
 use crate::core::properties as core;
-use serval_model::properties::{Kind, Property, Table};
+use serval_model::properties::{Kind, Property, PropertyTable};
 
 /// Distributions of URLs.
 const DISTRIBUTIONS: Kind =
@@ -126,7 +126,7 @@ pub const SIZE_FILE: Property = Property::ignored(
 );
 
 /// Table of the REST workload's properties.
-pub const PROPERTIES: Table = Table {
+pub const PROPERTIES: PropertyTable = PropertyTable {
     heading: "REST workload",
     properties: &[
         &core::READ_PROPORTION,

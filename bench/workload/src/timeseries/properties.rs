@@ -2,7 +2,7 @@
 //! in the core workload, and Serval's additions.
 
 use crate::core::properties as core;
-use serval_model::properties::{Kind, Property, Table};
+use serval_model::properties::{Kind, Property, PropertyTable};
 
 /// Number of data points in the store.
 pub const RECORD_COUNT: Property = Property::ycsb(
@@ -262,7 +262,7 @@ pub const NAME_LENGTH_MAX: u64 = 1 << 20;
 pub const TAGS_MAX: u64 = 10_000;
 
 /// Table of the time series workload's properties.
-pub const PROPERTIES: Table = Table {
+pub const PROPERTIES: PropertyTable = PropertyTable {
     heading: "time series workload",
     properties: &[
         &core::TABLE,

@@ -1,12 +1,12 @@
 //! Embedded Yesquel, compared with redb and fjall.
 //!
-//! Each store has a folder that is made once. A round opens them in turn, each
-//! in a process of its own, reads every key once, and measures.
+//! The folder of each store is created once. A round opens the stores one after the other, each in
+//! a process of its own, reads every key once, and measures.
 
 use super::{folder, options};
 use crate::Result;
 use crate::bench::BenchContext;
-use crate::bench::measure::{self, MedianRange, TextTable};
+use crate::bench::measure::{self, MedianRange, ResultTable};
 use std::path::Path;
 use std::process::Command;
 
@@ -14,8 +14,7 @@ const STORES: [&str; 3] = ["yesquel", "redb", "fjall"];
 const KEYS: u64 = 1_000_000;
 const SECONDS: f64 = 1.5;
 
-/// What a process measures, and how it compares: with the faster of the
-/// others, or with the slower.
+/// Name in the output of a process, description, and the wanted ratio to the other stores.
 const FIGURES: [(&str, &str, &str); 6] = [
     ("read_1", "reads, 1 thread", "1.0 or more of both"),
     ("read_2", "reads, 2 threads", ""),
@@ -55,12 +54,12 @@ pub(in crate::bench) fn embedded(bench: &BenchContext) -> Result<()> {
             ]);
             seen.push(run(bench, &load, "embedded", &more)?);
         }
-        // The first fills the system's caches.
+        // The first round fills the system's caches.
         if round > 0 {
             rounds.push(seen);
         }
     }
-    let mut table = TextTable::new([
+    let mut table = ResultTable::new([
         "in one process",
         "Yesquel/s",
         "redb/s",

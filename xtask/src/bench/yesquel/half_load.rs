@@ -1,13 +1,11 @@
-//! Response times where both sides are offered half of what the peer can do.
+//! Response times with an offered load of half of the peer's throughput.
 //!
-//! Each thread has a schedule, the same on both sides, and a response time is
-//! counted from the moment at which its operation was due: what waits behind a
-//! slow one has waited. What was due and not begun when the time was over
-//! counts with the time that it had waited. A percentile is of the operations of
-//! all processes together; sides take turns, and the ratio is the median of the
-//! pairs' ratios. What the machine itself does to the slowest hundredth of a
-//! measurement is much: so there is also the ratio of all measurements of a side
-//! together, which one disturbed pair moves.
+//! Each thread has a schedule, the same for both sides, and response times start at the intended
+//! start, so that an operation delayed by a slow one counts its wait. An operation that was due but
+//! not sent at the end counts the time it waited. Percentiles are of the merged response times of
+//! all processes. Sides alternate, and the ratio is the median of the pairs' ratios. As the machine
+//! itself affects the slowest hundredth of a measurement, the ratio of all merged measurements is
+//! printed too; one disturbed pair can change it.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -16,9 +14,9 @@ use super::{LoadResult, PROCESSES, SystemUnderTest, THREADS, median, options};
 use crate::Result;
 use crate::bench::BenchContext;
 use crate::bench::latencies::Latencies;
-use crate::bench::measure::{TextTable, alternate};
+use crate::bench::measure::{ResultTable, alternate};
 
-/// Operations to offer.
+/// Operations of the offered load.
 pub(super) struct Load {
     pub(super) name: &'static str,
     pub(super) workload: &'static str,
@@ -26,10 +24,10 @@ pub(super) struct Load {
     pub(super) saturation: f64,
 }
 
-/// Seconds in which clients that were just started find out where things are.
+/// Seconds in which new clients fill their caches.
 const WARM_UP: &str = "2";
 
-/// Offers both sides each load at half of the peer's throughput.
+/// Offers both sides half of the peer's throughput, for each load.
 pub(super) fn half_load(
     bench: &BenchContext,
     program: &Path,
@@ -39,7 +37,7 @@ pub(super) fn half_load(
     wanted: &str,
 ) -> Result<()> {
     let peers = |head: &str| format!("{head} ({name}'s)");
-    let mut table = TextTable::new([
+    let mut table = ResultTable::new([
         "at half load, open loop",
         "offered/s",
         &peers("p99 us"),
@@ -68,7 +66,7 @@ pub(super) fn half_load(
         };
         let pairs = alternate(bench.pairs, || measure(0, yesquel), || measure(1, peer))?;
         let all = all.into_inner().map(|mut seen| {
-            // The pair that was thrown away.
+            // The discarded pair.
             seen.remove(0);
             seen
         });

@@ -1,15 +1,15 @@
-//! Section 6.1.4: increasing keys into one leaf, with and without each of the techniques against
+//! Section 6.1.4: inserts of increasing keys into one leaf, with and without each technique against
 //! conflicts of inserts.
 
 use super::{KEYS, LoadResult, Programs, SystemUnderTest, median, options};
 use crate::Result;
 use crate::bench::BenchContext;
-use crate::bench::measure::TextTable;
+use crate::bench::measure::ResultTable;
 
-/// Clients, each with one thread, a connection and a cache, as in the paper.
+/// Clients, each with one thread, connection and cache, as in the paper.
 const CLIENTS: u64 = 32;
 
-/// The technique left out, and the share of throughput that remains in the paper.
+/// The omitted technique, and the share of throughput that remains in the paper.
 const WITHOUT: [(&str, &str, f64); 4] = [
     ("(nothing)", "", 1.0),
     ("right splits", "right-splits", 0.193),
@@ -17,13 +17,13 @@ const WITHOUT: [(&str, &str, f64); 4] = [
     ("commutative operations", "commutative-operations", 0.2),
 ];
 
-/// The loads, and what they stand for.
+/// The loads, with their descriptions.
 const LOADS: [(&str, &str); 2] = [
     ("insert-mono-read", "each transaction looks for its key and inserts it"),
     ("insert-mono", "each transaction inserts its key at once"),
 ];
 
-/// Throughput and aborts of increasing-key inserts with and without each.
+/// Prints throughput and aborts of increasing-key inserts, with and without each technique.
 pub(in crate::bench) fn inserts(bench: &BenchContext) -> Result<()> {
     let programs = Programs::build(bench)?;
     let mut sides = Vec::new();
@@ -44,7 +44,7 @@ pub(in crate::bench) fn inserts(bench: &BenchContext) -> Result<()> {
     ]);
     for (load, what) in LOADS {
         let mut seen: [Vec<LoadResult>; WITHOUT.len()] = Default::default();
-        // In turn, for the machine drifts.
+        // Alternate, as the machine drifts.
         for round in 1..=bench.pairs {
             for ((name, side), seen) in sides.iter().zip(&mut seen) {
                 eprintln!("{load} without {name}, {round} of {}", bench.pairs);
@@ -58,7 +58,7 @@ pub(in crate::bench) fn inserts(bench: &BenchContext) -> Result<()> {
 }
 
 fn print(what: &str, seen: &[Vec<LoadResult>]) {
-    let mut table = TextTable::new([
+    let mut table = ResultTable::new([
         "without",
         "inserts/s",
         "of all",

@@ -1,16 +1,16 @@
-//! Section 6.1.3 on one server: reads of 200 keys, which a tree that splits by
-//! size keeps in a few leaves, and load splits spread over many.
+//! Section 6.1.3 on one server: reads of 200 keys, which size splits keep in a few leaves and load
+//! splits spread over many.
 
 use super::{LoadResult, Programs, SystemUnderTest, THREADS, options};
 use crate::Result;
 use crate::bench::BenchContext;
-use crate::bench::measure::{self, TextTable};
+use crate::bench::measure::{self, ResultTable};
 use std::process::Command;
 use std::thread;
 
 const KEYS: u64 = 200;
 
-/// Accesses of each leaf, the most first, second by second.
+/// Returns the accesses of each leaf second by second, in falling order.
 type Seconds = Vec<Vec<u64>>;
 
 fn survey(
@@ -27,7 +27,7 @@ fn survey(
     serde_json::from_value(value["seconds"].take()).map_err(|error| format!("{error} in {json}"))
 }
 
-/// The load and what it did to the leaves.
+/// Runs the load, and returns its effect on the leaves.
 fn measure(
     bench: &BenchContext,
     programs: &Programs,
@@ -49,11 +49,11 @@ fn measure(
     Ok((seen?, loads??))
 }
 
-/// Leaves and their load, by size splits and by load splits.
+/// Compares leaves and their load with size splits and with load splits.
 pub(in crate::bench) fn loads(bench: &BenchContext) -> Result<()> {
     let programs = Programs::build(bench)?;
     let seconds = if bench.quick { 3 } else { 10 };
-    let mut table = TextTable::new([
+    let mut table = ResultTable::new([
         "splits",
         "second",
         "leaves asked for",

@@ -3,7 +3,7 @@
 use super::{Programs, SystemUnderTest, options};
 use crate::Result;
 use crate::bench::BenchContext;
-use crate::bench::measure::{self, TextTable};
+use crate::bench::measure::{self, ResultTable};
 use crate::setup;
 use std::fs;
 use std::path::Path;
@@ -12,10 +12,10 @@ use std::thread;
 use std::time::Duration;
 
 const KEYS: [u64; 2] = [1_000_000, 5_000_000];
-/// Time in which a server collects garbage.
+/// Time for a server to collect garbage.
 const SETTLES: Duration = Duration::from_secs(4);
 
-/// A line of /proc/PID/status, in bytes.
+/// Returns a line of /proc/PID/status, in bytes.
 pub(super) fn memory(pid: u32, name: &str) -> Result<f64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(|error| error.to_string())?;
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -23,9 +23,9 @@ pub(super) fn memory(pid: u32, name: &str) -> Result<f64> {
     kib.map(|kib| kib * 1_024.0).ok_or_else(|| format!("/proc/{pid}/status is not understood"))
 }
 
-/// Stores keys and says how much the server has grown.
+/// Stores keys, and returns the growth of the server's memory.
 fn growth(bench: &BenchContext, load: &Path, side: &SystemUnderTest, more: &[String]) -> Result<f64> {
-    let server = side.server().ok_or("there is no server")?;
+    let server = side.server().ok_or("this system has no server process")?;
     let before = memory(server, "VmRSS")?;
     let mut command = Command::new(load);
     command.args(["load", "--target", &side.target, "--warm-up", "0"]).args(more);
@@ -34,8 +34,8 @@ fn growth(bench: &BenchContext, load: &Path, side: &SystemUnderTest, more: &[Str
     Ok(memory(server, "VmRSS")? - before)
 }
 
-/// The server's own count.
-fn told(bench: &BenchContext, programs: &Programs, side: &SystemUnderTest) -> Result<f64> {
+/// Returns the memory that the server itself reports.
+fn reported_memory(bench: &BenchContext, programs: &Programs, side: &SystemUnderTest) -> Result<f64> {
     let address = side.target.trim_start_matches("yesquel:");
     let mut command = Command::new(&programs.yesquel);
     let json = measure::run(bench.children, command.args(["status", address, "--json"]))?.stdout;
@@ -49,7 +49,7 @@ pub(in crate::bench) fn memory_per_key(bench: &BenchContext) -> Result<()> {
         return Err("redis-server is not installed: apt-get install redis-server".to_owned());
     }
     let programs = Programs::build(bench)?;
-    let mut table = TextTable::new([
+    let mut table = ResultTable::new([
         "bytes a key of 8 with a value of 100",
         "keys",
         "Yesquel",
@@ -69,10 +69,10 @@ pub(in crate::bench) fn memory_per_key(bench: &BenchContext) -> Result<()> {
                 more.extend(shuffled.then(|| "--shuffled".to_owned()));
                 more
             };
-            // New servers: a server reuses memory from before.
+            // New servers, since a server reuses freed memory.
             let yesquel = SystemUnderTest::yesquel(bench, &programs, false)?;
             let grown = growth(bench, &programs.load, &yesquel, &load(16, 20))? / keys as f64;
-            let counted = told(bench, &programs, &yesquel)? / keys as f64;
+            let counted = reported_memory(bench, &programs, &yesquel)? / keys as f64;
             drop(yesquel);
             let redis = SystemUnderTest::redis(bench, false)?;
             let theirs = growth(bench, &programs.load, &redis, &load(2, 100))? / keys as f64;

@@ -1,13 +1,12 @@
-//! How long a server that was killed takes until it answers again, with 1 GB
-//! of keys and values: Yesquel's checkpoint and log, and Redis's append-only
-//! file as it was written and as Redis rewrites it, which then begins with an
-//! image of its memory.
+//! Time from the restart of a killed server to its first answer, with 1 GB of keys and values:
+//! Yesquel's checkpoint and log, Redis's append-only file as written, and the same file rewritten,
+//! when it begins with a snapshot.
 
 use super::memory::memory;
 use super::{Programs, folder, free_port, options};
 use crate::Result;
 use crate::bench::BenchContext;
-use crate::bench::measure::{self, MedianRange, TextTable};
+use crate::bench::measure::{self, MedianRange, ResultTable};
 use crate::children::Running;
 use crate::setup;
 use std::path::Path;
@@ -16,9 +15,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const BYTES: u64 = 1_000_000_000;
-/// Of a key and its value.
+/// Bytes of a key and its value.
 const ENTRY_BYTES: u64 = 108;
-/// Rounds at most: each is a start of every server.
+/// Most rounds; each starts every server.
 const ROUNDS_MAX: u32 = 3;
 
 /// A server restarted on its data.
@@ -28,7 +27,7 @@ struct RestartedServer {
     seconds: f64,
 }
 
-/// Starts a server and waits until it gives a value.
+/// Starts a server and waits until it returns a value.
 fn start(
     bench: &BenchContext,
     load: &Path,
@@ -54,13 +53,13 @@ fn yesquel(programs: &Programs, data: &Path, port: u16) -> Command {
 
 fn redis(data: &Path, port: u16) -> Command {
     let mut command = Command::new("redis-server");
-    // Rewrites only on command.
+    // Rewrites only on request.
     command.args(["--port", &port.to_string(), "--save", "", "--auto-aof-rewrite-percentage", "0"]);
     command.args(["--appendonly", "yes", "--dir"]).arg(data);
     command
 }
 
-/// Stores all keys in a server that has none, and kills it.
+/// Stores all keys in an empty server, and kills it.
 fn fill(
     bench: &BenchContext,
     load: &Path,
@@ -75,7 +74,7 @@ fn fill(
     let mut loading = Command::new(load);
     loading.args(["load", "--target", &format!("{kind}:127.0.0.1:{port}"), "--warm-up", "0"]).args(more);
     measure::run(bench.children, &mut loading)?;
-    // A checkpoint may be on its way, and Redis writes after a second.
+    // A checkpoint may be in progress, and Redis writes within a second.
     thread::sleep(Duration::from_secs(3));
     Ok(())
 }
@@ -85,7 +84,7 @@ fn redis_cli(bench: &BenchContext, port: u16, words: &[&str]) -> Result<String> 
     Ok(measure::run(bench.children, command.args(["-p", &port.to_string()]).args(words))?.stdout)
 }
 
-/// Has Redis rewrite its file, and waits for it.
+/// Makes Redis rewrite its file, and waits for the end.
 fn rewrite(bench: &BenchContext, port: u16) -> Result<()> {
     redis_cli(bench, port, &["bgrewriteaof"])?;
     while redis_cli(bench, port, &["info", "persistence"])?.contains("aof_rewrite_in_progress:1") {
@@ -94,7 +93,7 @@ fn rewrite(bench: &BenchContext, port: u16) -> Result<()> {
     Ok(())
 }
 
-/// Seconds, and the memory of the process at its largest over what it is then.
+/// Times of restarts, s, and the process's memory after the restart and at its peak, MB.
 #[derive(Default)]
 struct RestartTimes {
     seconds: Vec<f64>,
@@ -144,7 +143,7 @@ pub(in crate::bench) fn restart(bench: &BenchContext) -> Result<()> {
         }
     }
     let spread = |values: &[f64]| MedianRange::of(values).ok_or("nothing was measured");
-    let mut table = TextTable::new([
+    let mut table = ResultTable::new([
         "start with 1 GB",
         "seconds",
         "Yesquel's over it",

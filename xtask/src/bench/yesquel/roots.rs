@@ -1,17 +1,16 @@
-//! Figure 10: how often the root of a tree is fetched by clients with caches
-//! of their own.
+//! Figure 10: number of fetches of a tree's root by clients with caches.
 
 use super::{KEYS, Programs, options};
 use crate::Result;
 use crate::bench::BenchContext;
-use crate::bench::measure::{self, TextTable};
+use crate::bench::measure::{self, ResultTable};
 use std::process::Command;
 
 const CLIENTS: u64 = 50;
 const OPERATIONS: u64 = 5_000_000;
 
-/// Counts, so once is enough. Every fetch counts, also by a client that knows
-/// nothing yet: the paper does not say that it leaves those out.
+/// These are counts, so one measurement suffices. Fetches by clients with an empty cache are
+/// included, since the paper does not exclude them.
 pub(in crate::bench) fn roots(bench: &BenchContext) -> Result<()> {
     let programs = Programs::build(bench)?;
     let operations = if bench.quick { OPERATIONS / 25 } else { OPERATIONS };
@@ -26,7 +25,7 @@ pub(in crate::bench) fn roots(bench: &BenchContext) -> Result<()> {
     let json = measure::run(bench.children, &mut command)?.stdout;
     let value: serde_json::Value =
         serde_json::from_str(&json).map_err(|error| format!("{error} in {json}"))?;
-    let mut table = TextTable::new([
+    let mut table = ResultTable::new([
         "50 clients",
         "operations",
         "root fetches",

@@ -22,7 +22,7 @@ use crate::servers::{self, ServerHandle};
 enum SystemProcess {
     Server(Running),
     Maria(MariaServer),
-    /// No server: clients share files.
+    /// No server: the clients share files.
     Clients,
 }
 
@@ -38,9 +38,9 @@ pub(super) enum ServerStorage {
 pub(super) struct SystemUnderTest {
     pub(super) target: String,
     host: SystemProcess,
-    /// Number of loading processes so far; each has its own number and keys.
+    /// Number of load processes so far. Each has a number and keys of its own.
     processes: AtomicU64,
-    /// Data on disk is removed with it.
+    /// Folder of the data, removed with the system.
     _folder: Option<tempfile::TempDir>,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct LoadResult {
     pub(super) p99_us: f64,
     pub(super) aborts: f64,
     pub(super) operations: f64,
-    /// Refusals by the server because a key had moved, of all processes.
+    /// Refusals by the server because a key had moved, in all processes.
     pub(super) moved: f64,
     /// Requests that waited at the server, of all processes.
     pub(super) waits: f64,
@@ -62,7 +62,7 @@ pub(super) struct LoadResult {
     pub(super) requests: f64,
 }
 
-/// A port that is free now.
+/// Returns a free port.
 pub(super) fn free_port() -> Result<u16> {
     let listener = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     listener.map(|address| address.port()).map_err(|error| format!("no port is free: {error}"))
@@ -72,10 +72,10 @@ pub(super) fn folder() -> Result<tempfile::TempDir> {
     tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))
 }
 
-/// Processor time that a process has used, in microseconds.
+/// Returns the CPU time of a process, us.
 fn cpu_us(pid: u32) -> Result<f64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).map_err(|error| error.to_string())?;
-    // Behind the name, which is in brackets.
+    // The fields after the name, which is in parentheses.
     let after = stat.rsplit_once(") ").map_or("", |(_, after)| after);
     let ticks = |at: usize| after.split(' ').nth(at).and_then(|field| field.parse::<f64>().ok());
     match (ticks(11), ticks(12)) {
@@ -122,7 +122,7 @@ impl SystemUnderTest {
         SystemUnderTest::yesquel_with(bench, programs, durable, &[])
     }
 
-    /// A server with options of its own.
+    /// Starts a server with these options.
     pub(super) fn yesquel_with(
         bench: &BenchContext,
         programs: &Programs,
@@ -140,13 +140,13 @@ impl SystemUnderTest {
         Ok(SystemUnderTest { _folder: Some(folder), ..start(bench, &mut command, "yesquel", port)? })
     }
 
-    /// A server for SQL in memory, by TCP.
+    /// Starts a server for SQL in memory, over TCP.
     pub(super) fn sql(bench: &BenchContext, programs: &Programs) -> Result<SystemUnderTest> {
         let side = SystemUnderTest::yesquel(bench, programs, false)?;
         Ok(SystemUnderTest { target: side.target.replacen("yesquel:", "sql:", 1), ..side })
     }
 
-    /// A server for SQL, by a Unix socket.
+    /// Starts a server for SQL, over a Unix socket.
     pub(super) fn sql_on_a_socket(
         bench: &BenchContext,
         programs: &Programs,
@@ -169,8 +169,8 @@ impl SystemUnderTest {
         Ok(SystemUnderTest::new(format!("sql:{place}"), SystemProcess::Server(running), Some(folder)))
     }
 
-    /// Files that the clients open themselves, as the load calls their kind,
-    /// with options behind the name.
+    /// Returns files that the clients open themselves, by the load's name of their kind, with
+    /// options.
     pub(super) fn in_clients(kind: &str, options: &str) -> Result<SystemUnderTest> {
         let folder = folder()?;
         let target = format!("{kind}:{}{options}", folder.path().join("bench").display());
@@ -187,13 +187,13 @@ impl SystemUnderTest {
         Ok(SystemUnderTest { _folder: Some(folder), ..start(bench, &mut command, "redis", port)? })
     }
 
-    /// A MariaDB with settings of its own.
+    /// Starts a MariaDB with these settings.
     pub(super) fn mariadb(bench: &BenchContext, settings: &[(&str, &str)]) -> Result<SystemUnderTest> {
         let server = MariaServer::start_with(bench.children, &servers::ServerOptions::default(), settings)?;
         Ok(SystemUnderTest::new(format!("mariadb:{}", server.address()), SystemProcess::Maria(server), None))
     }
 
-    /// The server's process, where there is one.
+    /// Returns the server's process, if there is one.
     pub(super) fn server(&self) -> Option<u32> {
         match &self.host {
             SystemProcess::Server(running) => Some(running.pid()),
@@ -202,14 +202,14 @@ impl SystemUnderTest {
         }
     }
 
-    /// The same files by another kind of client. They go with the side that
-    /// made them.
+    /// Returns the same files for another kind of client. The files are removed with the system
+    /// that created them.
     pub(super) fn same_files(&self, kind: &str) -> SystemUnderTest {
         let rest = self.target.split_once(':').map_or("", |(_, rest)| rest);
         SystemUnderTest::new(format!("{kind}:{rest}"), SystemProcess::Clients, None)
     }
 
-    /// Stores so many keys.
+    /// Stores this number of keys.
     pub(super) fn fill(&self, bench: &BenchContext, program: &Path, keys: u64) -> Result<()> {
         let more = options(&[
             ("threads", "8".to_owned()),
@@ -220,7 +220,7 @@ impl SystemUnderTest {
         self.load_by(bench, program, "load", &more, 1).map(drop)
     }
 
-    /// Loads it by the client processes together.
+    /// Runs a load on all client processes.
     pub(super) fn load(
         &self,
         bench: &BenchContext,
@@ -242,7 +242,7 @@ impl SystemUnderTest {
         self.load_and_times(bench, program, workload, more, processes).map(|(seen, _)| seen)
     }
 
-    /// The same, and all response times.
+    /// Runs a load, and returns all response times too.
     pub(super) fn load_and_times(
         &self,
         bench: &BenchContext,
@@ -278,7 +278,7 @@ impl SystemUnderTest {
         let seen = seen.ok_or("no process was run")?;
         let seen = LoadResult {
             client_cpu_us: seen.client_cpu_us / seen.operations,
-            // Its warm-up is in both.
+            // Numerator and denominator both include the warm-up.
             server_cpu_us: (after - before) / (seen.throughput * took),
             p50_us: times.quantile(0.5),
             p99_us: times.quantile(0.99),
@@ -289,8 +289,7 @@ impl SystemUnderTest {
 }
 
 impl LoadResult {
-    /// Parses the output of a process; percentiles and CPU time per operation are of all processes
-    /// together.
+    /// Parses the output of a process. Percentiles and CPU time per operation are of all processes.
     fn of(json: &str) -> Result<(LoadResult, Latencies)> {
         let value: serde_json::Value =
             serde_json::from_str(json).map_err(|error| format!("{error} in {json}"))?;
@@ -314,14 +313,14 @@ impl LoadResult {
         Ok((seen, times.ok_or_else(|| format!("no response times in {json}"))?))
     }
 
-    /// Two processes as one.
+    /// Merges the results of two processes.
     fn with(self, other: LoadResult) -> LoadResult {
         LoadResult {
             throughput: self.throughput + other.throughput,
             client_cpu_us: self.client_cpu_us + other.client_cpu_us,
             aborts: self.aborts + other.aborts,
             operations: self.operations + other.operations,
-            // Both have seen those of both.
+            // Both processes read the same counters of the server.
             moved: self.moved.max(other.moved),
             waits: self.waits.max(other.waits),
             requests: self.requests.max(other.requests),

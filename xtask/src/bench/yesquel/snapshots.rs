@@ -3,26 +3,27 @@
 use super::{LoadResult, PROCESSES, Programs, SystemUnderTest, THREADS, options};
 use crate::Result;
 use crate::bench::BenchContext;
-use crate::bench::measure::{MedianRange, TextTable};
+use crate::bench::measure::{MedianRange, ResultTable};
 use std::path::Path;
 use std::thread;
 
 const KEYS: u64 = 1_000_000;
 
-/// Updates with a scan beside them.
+/// Updates during a scan.
 struct UpdatesBesideScan {
     without: LoadResult,
     with: LoadResult,
     scan: LoadResult,
-    /// The scan's share of the processor time that all used.
+    /// The scan's share of the total CPU time.
     share: f64,
 }
 
 impl UpdatesBesideScan {
-    /// `alone` is what a key costs the server that does nothing else.
+    /// Computes the shares. `alone` is a scan without other load, for the server's CPU time per
+    /// key.
     fn new(without: LoadResult, with: LoadResult, scan: LoadResult, alone: &LoadResult) -> UpdatesBesideScan {
         let scanning = scan.throughput * (scan.client_cpu_us + alone.server_cpu_us);
-        // The server's part is of all that it did.
+        // The server's CPU time per operation includes that of the scan.
         let updating = with.throughput * (with.client_cpu_us + with.server_cpu_us);
         let all = updating + scan.throughput * scan.client_cpu_us;
         UpdatesBesideScan { without, with, scan, share: scanning / all }
@@ -50,9 +51,8 @@ fn scan(
     side.load_by(bench, program, "scan", &more, 1)
 }
 
-/// Updates without and with a thread that scans a tenth of the keys, again and
-/// again, each time at a snapshot of its own. No two updates are of the same
-/// key, so that whatever is lost is lost to the scan.
+/// Compares updates without and with a thread that repeatedly scans a tenth of the keys, each time
+/// at a new snapshot. No two updates have the same key, so that all aborts are due to the scan.
 pub(in crate::bench) fn snapshots(bench: &BenchContext) -> Result<()> {
     let programs = Programs::build(bench)?;
     let program = programs.load.as_path();
@@ -77,7 +77,7 @@ pub(in crate::bench) fn snapshots(bench: &BenchContext) -> Result<()> {
             let scanned = scan.join().map_err(|_panic| "a scan panicked".to_owned());
             (with, scanned.and_then(|scanned| scanned))
         });
-        // The first fills caches.
+        // The first round fills caches.
         if pair > 0 {
             pairs.push(UpdatesBesideScan::new(without, with?, scanned?, &alone));
         }
@@ -87,7 +87,7 @@ pub(in crate::bench) fn snapshots(bench: &BenchContext) -> Result<()> {
 }
 
 fn print(pairs: &[UpdatesBesideScan], alone: &LoadResult, keys: u64) {
-    let mut table = TextTable::new(["2 x 32 threads that update, one that scans", "value", "wanted"]);
+    let mut table = ResultTable::new(["2 x 32 threads that update, one that scans", "value", "wanted"]);
     let mut row = |name: &str, value: String, wanted: &str| {
         table.row([name.to_owned(), value, wanted.to_owned()]);
     };

@@ -1,5 +1,5 @@
-//! Section 6.2 on one server: a table of a million rows through SQLite's
-//! interface, against Redis's commands of the same meaning.
+//! Section 6.2 on one server: a table of a million rows through SQLite's interface, compared with
+//! the equivalent Redis commands.
 //!
 //! | load | Yesquel | Redis |
 //! |---|---|---|
@@ -7,9 +7,8 @@
 //! | update | `UPDATE SET value = ? WHERE key = ?` | GET, SET |
 //! | scan | 95 of 100: `SELECT key, value WHERE key >= ? LIMIT 1..5`; 5: an update | ZRANGEBYSCORE; GET, SET |
 //!
-//! Redis's keys have no order, so that its ranges are of a sorted set of the
-//! keys, which brings no values, as in the paper. Nothing is stored on disk.
-//! The modules below have what else is measured of SQL.
+//! As Redis's keys have no order, its ranges read a sorted set of the keys, without values, as in
+//! the paper. Nothing is stored on disk. The modules below contain the other SQL benchmarks.
 
 use std::path::Path;
 
@@ -18,7 +17,7 @@ use super::side::{LoadResult, ServerStorage, SystemUnderTest};
 use super::{Programs, THREADS, compare, median, options, turns};
 use crate::Result;
 use crate::bench::BenchContext;
-use crate::bench::measure::{PairedMeasurements, TextTable};
+use crate::bench::measure::{PairedMeasurements, ResultTable};
 use crate::setup;
 
 pub(in crate::bench) mod bulk;
@@ -29,10 +28,10 @@ pub(in crate::bench) mod sqlite;
 /// Rows of the paper's table.
 const ROWS: u64 = 1_000_000;
 
-/// Rows of a transaction, or of one going to and fro, of the load.
+/// Rows of a transaction, or of a batch of requests, of the load.
 const BATCH: u64 = 1_000;
 
-/// What the paper calls them, and what the clients do.
+/// The paper's names of the loads, and the names of the clients' workloads.
 const LOADS: [(&str, &str); 3] = [("read", "read"), ("update", "update"), ("scan", "range")];
 
 /// Seconds of a measurement.
@@ -49,12 +48,12 @@ fn both([ours, theirs]: &[Vec<LoadResult>; 2], of: fn(&LoadResult) -> f64) -> St
     format!("{:.1} ({:.1})", median(ours, of), median(theirs, of))
 }
 
-/// Requests to the server that an operation took.
+/// Returns the requests to the server per operation.
 fn requests(seen: &LoadResult) -> f64 {
     seen.requests / seen.operations
 }
 
-/// Makes the table, or the keys in Redis.
+/// Creates the table, or the keys in Redis.
 fn fill(bench: &BenchContext, program: &Path, sides: &[(&SystemUnderTest, &str)]) -> Result<()> {
     let filling = options(&[
         ("threads", "2".to_owned()),
@@ -70,7 +69,7 @@ fn fill(bench: &BenchContext, program: &Path, sides: &[(&SystemUnderTest, &str)]
     Ok(())
 }
 
-/// The loads of section 6.2, both sides in turn; what the peer did.
+/// Measures the loads of section 6.2 on both sides alternately. Returns the peer's results.
 fn section(
     bench: &BenchContext,
     program: &Path,
@@ -83,7 +82,7 @@ fn section(
         ("seconds", seconds(bench).to_string()),
         ("keys", rows(bench).to_string()),
     ]);
-    let mut table = TextTable::new([
+    let mut table = ResultTable::new([
         "2 x 32 threads",
         "Yesquel/s",
         &format!("{name}/s"),
@@ -143,11 +142,11 @@ pub(in crate::bench) fn sql(bench: &BenchContext) -> Result<()> {
     Ok(())
 }
 
-/// A table of measurements beside SQLite's own file.
-type BesideSqlite = TextTable<9>;
+/// Creates a table of measurements compared with SQLite's own file.
+type BesideSqlite = ResultTable<9>;
 
 fn beside_sqlite(what: &str) -> BesideSqlite {
-    TextTable::new([
+    ResultTable::new([
         what,
         "Yesquel/s",
         "SQLite/s",
@@ -179,9 +178,8 @@ fn row(
     ]);
 }
 
-/// A server of Yesquel's, or a folder, and an SQLite file, each made anew and
-/// empty for each measurement: what an insert takes must not follow from how
-/// many the other side has made.
+/// Measures a Yesquel server or folder and an SQLite file, both created empty for each measurement,
+/// so that the time of an insert does not depend on the rows of the other side.
 fn anew(
     bench: &BenchContext,
     program: &Path,

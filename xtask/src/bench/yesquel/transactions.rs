@@ -3,14 +3,14 @@
 use super::{KEYS, Programs, SystemUnderTest, THREADS, compare, median, options};
 use crate::Result;
 use crate::bench::BenchContext;
-use crate::bench::measure::TextTable;
+use crate::bench::measure::ResultTable;
 use crate::setup;
 
-/// What the paper calls them, and the keys that they scan.
+/// The paper's names of the loads, and the number of keys that a transaction scans.
 const SIZES: [(&str, u64); 3] = [("small", 2), ("medium", 10), ("large", 100)];
 
-/// Against Redis, which is asked for the same keys by their names (MGET), and
-/// then for the update: its two commands are no transaction.
+/// Compares with Redis commands for the same keys: MGET and the update, which are not a
+/// transaction.
 pub(in crate::bench) fn transactions(bench: &BenchContext) -> Result<()> {
     if setup::find("redis-server").is_none() {
         return Err("redis-server is not installed: apt-get install redis-server".to_owned());
@@ -22,7 +22,7 @@ pub(in crate::bench) fn transactions(bench: &BenchContext) -> Result<()> {
     for side in [&yesquel, &redis] {
         side.fill(bench, load, KEYS)?;
     }
-    let mut table = TextTable::new([
+    let mut table = ResultTable::new([
         "scan and update, 2 x 32 threads",
         "Yesquel/s",
         "Redis (MGET, SET)/s",
@@ -60,6 +60,6 @@ pub(in crate::bench) fn transactions(bench: &BenchContext) -> Result<()> {
         ]);
     }
     print!("{table}");
-    println!("an update loses a race where two have chosen the same key; a scan is in nobody's way");
+    println!("an update aborts if another transaction updates the same key; a scan blocks no update");
     Ok(())
 }

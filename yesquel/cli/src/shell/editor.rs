@@ -214,7 +214,7 @@ mod tests {
     use super::word_at;
 
     #[test]
-    fn a_word_begins_behind_what_is_no_sign_of_a_word() {
+    fn a_word_begins_after_a_separator() {
         assert_eq!(word_at("SELECT na"), 7);
         assert_eq!(word_at("na"), 0);
         assert_eq!(word_at("t.na"), 2);

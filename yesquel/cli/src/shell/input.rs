@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_put_together_until_a_statement_is_whole() {
+    fn lines_are_joined_until_a_statement_is_complete() {
         let sql = |text: &str| InputItem::Sql(text.to_owned());
         let (all, rest) =
             items(&[".mode csv", "", "# said", "SELECT 1", "  + 2;", "SELECT ';", "';", "SELECT"]);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_are_of_no_statement_unless_one_follows() {
+    fn a_comment_belongs_to_the_statement_after_it() {
         let sql = |text: &str, line| (InputItem::Sql(text.to_owned()), line);
         let dot = |text: &str, line| (InputItem::DotCommand(text.to_owned()), line);
         let lines =

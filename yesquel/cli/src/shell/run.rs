@@ -131,7 +131,7 @@ impl Shell {
             said.push_str(&context(sql, *offset).unwrap_or_default());
         }
         self.say("Parse error", &said, Some(place));
-        Err(ShellError::Told)
+        Err(ShellError::Reported)
     }
 
     fn failed(&mut self, fault: RowFault, place: usize) -> ShellResult {
@@ -153,7 +153,7 @@ impl Shell {
             _ => {
                 let said = format!("{}{code}", words(&error));
                 self.say("Runtime error", &said, Some(place));
-                Err(ShellError::Told)
+                Err(ShellError::Reported)
             }
         }
     }
@@ -287,7 +287,7 @@ mod tests {
     use super::context;
 
     #[test]
-    fn an_error_is_pointed_at() {
+    fn an_error_is_marked_in_the_statement() {
         assert_eq!(
             context("SELECT * FORM t;", 9).unwrap(),
             "\n  SELECT * FORM t;\n           ^--- error here"

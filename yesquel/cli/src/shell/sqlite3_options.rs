@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_as_for_sqlite3() {
+    fn options_are_those_of_sqlite3() {
         let typed = |line: &str| {
             let words = line.split(' ').map(OsString::from);
             let words = options_of_sqlite3(words).into_iter().map(|word| word.into_string().unwrap());

@@ -25,7 +25,7 @@ pub(super) enum ShellError {
     /// To be printed and counted.
     Said(String),
     /// Already printed.
-    Told,
+    Reported,
     /// A server cannot be reached.
     Unreachable(String),
     Interrupted,
@@ -135,7 +135,7 @@ impl Shell {
         let (words, status) = match fault {
             ShellError::Output(error) => return Err(CliError::Output(error)),
             ShellError::Said(words) => (Some(words), 1),
-            ShellError::Told => (None, 1),
+            ShellError::Reported => (None, 1),
             ShellError::Unreachable(words) => (Some(words), 4),
             ShellError::Interrupted => (Some("interrupted".to_owned()), interrupt::STATUS),
         };

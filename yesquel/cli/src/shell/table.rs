@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_cut_where_it_is_too_wide() {
+    fn wide_text_is_cut() {
         assert_eq!(pieces("", 5, false), [""]);
         assert_eq!(pieces("one two three", 5, false), ["one t", "wo th", "ree"]);
         assert_eq!(pieces("one two three", 5, true), ["one ", "two ", "three"]);

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_that_is_no_utf_8_keeps_its_bytes() {
+    fn text_that_is_not_utf_8_keeps_its_bytes() {
         let to_utf8 = |text: &[u8]| to_utf8(text.to_vec());
         assert_eq!(to_utf8("SELECT 'ä''b'; -- é".as_bytes()), "SELECT 'ä''b'; -- é");
         assert_eq!(
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_are_blank_when_they_end() {
+    fn comments_become_blanks() {
         for blank in ["", " \n", "-- a", "/* a */ -- b\n  /**/", "/*/ */"] {
             assert!(is_blank(blank.as_bytes()), "{blank}");
         }

@@ -67,7 +67,7 @@ mod tests {
     use super::words;
 
     #[test]
-    fn quotes_keep_words_together() {
+    fn quoted_words_are_one_argument() {
         assert_eq!(words(" .open  'a b'  \"c\\td\" e'f "), [".open", "a b", "c\td", "e'f"]);
         assert_eq!(words(r#".separator "\x1f" "\036\n" '\n'"#), [".separator", "\u{1f}", "\u{1e}\n", "\\n"]);
         assert_eq!(words(".x 'open"), [".x", "open"]);

@@ -82,7 +82,7 @@ fn listen(errors: ChildStderr, said: &Mutex<Vec<String>>, mut ready: impl FnMut(
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may be gone.
+        // The process may have exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -19,7 +19,7 @@ fn serve(folder: &Path, limit: &str) -> Process {
 }
 
 #[test]
-fn writes_fail_clearly_and_reads_go_on() {
+fn on_a_full_disk_writes_fail_clearly_and_reads_continue() {
     let place = tempfile::tempdir().unwrap();
     let socket = place.path().join("socket");
     let serve = |limit: &str| serve(place.path(), limit);
@@ -51,7 +51,7 @@ fn writes_fail_clearly_and_reads_go_on() {
             break String::from_utf8(output.stderr).unwrap();
         }
         taken += 1;
-        assert!(taken < 100, "the disk takes all");
+        assert!(taken < 100, "the disk does not fill");
     };
     // Writes in flight may be on disk or not; later ones are not.
     let lost = "failed or filled up while it was written; whether the transaction was committed is not known";
@@ -82,7 +82,7 @@ fn writes_fail_clearly_and_reads_go_on() {
 }
 
 #[test]
-fn statements_that_write_fail_in_words_and_queries_go_on() {
+fn on_a_full_disk_sql_writes_fail_clearly_and_queries_continue() {
     assert!(yesquel_sqlite::is_linked());
     let place = tempfile::tempdir().unwrap();
     let socket = place.path().join("socket");
@@ -109,7 +109,7 @@ fn statements_that_write_fail_in_words_and_queries_go_on() {
             break outcome;
         }
         taken += 1;
-        assert!(taken < 100, "the disk takes all");
+        assert!(taken < 100, "the disk does not fill");
     };
     fails(last);
     assert!(taken > 10);

@@ -32,7 +32,7 @@ struct Killed(Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
-        // It may be gone.
+        // The process may have exited.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -40,7 +40,7 @@ impl Drop for Killed {
 
 /// If the log cannot be written, only the log is lost.
 #[test]
-fn a_server_whose_standard_error_is_full_serves() {
+fn a_server_with_a_full_standard_error_continues() {
     let place = tempfile::tempdir().unwrap();
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let mut command = serve(place.path());
@@ -48,7 +48,7 @@ fn a_server_whose_standard_error_is_full_serves() {
     let full = File::options().write(true).open("/dev/full").unwrap();
     let mut server = Killed(command.stderr(Stdio::from(full)).spawn().unwrap());
     let address = Address::Unix(place.path().join("socket"));
-    // It cannot report that it is ready.
+    // The server cannot report that it is ready.
     let begun = Instant::now();
     let store = loop {
         match Store::connect(&address, SocketOptions::default()) {
@@ -57,7 +57,7 @@ fn a_server_whose_standard_error_is_full_serves() {
         }
         thread::yield_now();
     };
-    // Give the socket thread something to log.
+    // Makes the socket thread write log lines.
     for _ in 0..3 {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
@@ -74,7 +74,7 @@ fn a_server_whose_standard_error_is_full_serves() {
 }
 
 #[test]
-fn a_closed_terminal_ends_a_server_in_order() {
+fn a_closed_terminal_shuts_a_server_down_cleanly() {
     let place = tempfile::tempdir().unwrap();
     let mut server = Process::spawn(&mut serve(place.path()));
     server.wait_until_ready();
@@ -95,7 +95,7 @@ fn a_closed_terminal_ends_a_server_in_order() {
 
 /// The log names the peer of a closed connection and the reason.
 #[test]
-fn the_log_says_who_was_refused_and_why() {
+fn the_log_names_refused_peers_and_the_reason() {
     let place = tempfile::tempdir().unwrap();
     let mut server = Process::spawn(serve(place.path()).args(["--listen", "127.0.0.1:0"]));
     server.wait_until_ready();
@@ -129,7 +129,7 @@ fn a_server_with_little_memory_works() {
 }
 
 #[test]
-fn what_nobody_can_work_with_is_refused() {
+fn unusable_settings_are_refused() {
     for (option, value, why) in [
         ("--memory", "0", "at least 1M"),
         ("--memory", "1K", "at least 1M"),
@@ -148,7 +148,7 @@ fn what_nobody_can_work_with_is_refused() {
 }
 
 #[test]
-fn metrics_are_for_this_machine_unless_they_are_public() {
+fn metrics_are_local_unless_public() {
     let place = tempfile::tempdir().unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -167,7 +167,7 @@ fn metrics_are_for_this_machine_unless_they_are_public() {
 
 /// The socket's mode does not depend on the umask.
 #[test]
-fn a_socket_is_for_its_owner() {
+fn only_the_owner_may_use_the_socket() {
     let place = tempfile::tempdir().unwrap();
     let mode = |more: &[&str]| {
         let mut command = Command::new("sh");

@@ -90,7 +90,8 @@ impl Model {
     }
 
     fn of(cells: &NodeCells) -> Model {
-        let stored = |value: Option<Value<'_>>| value.map(|value| (value.bytes.to_vec(), value.is_large));
+        let stored =
+            |value: Option<VersionValue<'_>>| value.map(|value| (value.bytes.to_vec(), value.is_large));
         let versions = |cell: Cell<'_>| {
             let mut versions: Vec<_> = cell.versions().map(|(at, value)| (at.0, stored(value))).collect();
             versions.reverse();
@@ -106,7 +107,7 @@ impl Model {
 }
 
 fn put(cells: &mut NodeCells, key: &[u8], at: u64, value: &Stored) {
-    let value = value.as_ref().map(|(bytes, is_large)| Value { bytes, is_large: *is_large });
+    let value = value.as_ref().map(|(bytes, is_large)| VersionValue { bytes, is_large: *is_large });
     match cells.find(key) {
         Ok(position) => cells.write(position, Timestamp(at), value),
         Err(position) => cells.insert(position, key, Timestamp(at), value),
@@ -118,7 +119,7 @@ proptest! {
 
     /// Two nodes against two references, through everything that happens to cells.
     #[test]
-    fn cells_are_versions_by_key(steps in prop::collection::vec(step(), 1..60)) {
+    fn cells_match_a_map_of_versions(steps in prop::collection::vec(step(), 1..60)) {
         let (mut cells, mut other) = (NodeCells::default(), NodeCells::default());
         let (mut model, mut other_model) = (Model::default(), Model::default());
         // No write has a time below the mark.
@@ -182,7 +183,7 @@ proptest! {
 
     /// Numbers of any distribution: even, clustered, far apart.
     #[test]
-    fn a_search_ends_where_the_key_is(
+    fn a_search_finds_the_position_of_a_key(
         numbers in prop::collection::vec((any::<u64>(), 0..64u32), 1..200),
         goals in prop::collection::vec((any::<u64>(), 0..64u32), 1..50),
     ) {
@@ -207,7 +208,7 @@ proptest! {
     ) {
         let mut cells = NodeCells::default();
         for key in &keys {
-            cells.insert(cells.len(), key, Timestamp(1), Some(Value::whole(b"v")));
+            cells.insert(cells.len(), key, Timestamp(1), Some(VersionValue::whole(b"v")));
         }
         for goal in goals {
             let before = keys.range(..goal.clone()).count();
@@ -222,12 +223,12 @@ proptest! {
     }
 }
 
-fn whole(bytes: &[u8]) -> Option<Value<'_>> {
-    Some(Value::whole(bytes))
+fn whole(bytes: &[u8]) -> Option<VersionValue<'_>> {
+    Some(VersionValue::whole(bytes))
 }
 
 #[test]
-fn a_cell_takes_little_more_than_its_bytes() {
+fn a_cells_overhead_is_small() {
     let mut cells = NodeCells::default();
     let room = |cells: &NodeCells| {
         cells.heads.capacity() * HEAD
@@ -276,7 +277,7 @@ fn versions_can_arrive_late() {
 }
 
 #[test]
-fn two_writes_of_one_transaction_are_one_version() {
+fn two_writes_of_a_transaction_are_one_version() {
     let mut cells = NodeCells::default();
     cells.insert(0, b"key", Timestamp(1), whole(b"a"));
     cells.write(0, Timestamp(2), whole(b"b"));
@@ -286,7 +287,7 @@ fn two_writes_of_one_transaction_are_one_version() {
 }
 
 #[test]
-fn a_cell_that_ends_before_its_first_version_vanishes() {
+fn a_cell_ended_before_its_first_version_has_only_its_end() {
     let mut cells = NodeCells::default();
     cells.insert(0, b"key", Timestamp(8), whole(b"a"));
     cells.end(0, Timestamp(6));

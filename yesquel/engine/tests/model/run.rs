@@ -33,7 +33,7 @@ pub(crate) struct Run {
     snapshots: Vec<Timestamp>,
     /// Requests without a reply, in order, and the transactions that each waits for.
     parked: Vec<(u64, Vec<TxnId>, SentRequest)>,
-    /// The highest timestamp given out.
+    /// The highest timestamp issued.
     highest: Timestamp,
     /// Snapshots below this are from before a restart.
     restarted_at: Timestamp,

@@ -51,12 +51,12 @@ pub(crate) enum Step {
         key: u8,
         right: bool,
     },
-    /// Asks for the outcome of a transaction, of this server alone or of both, and sends it again.
+    /// Requests the outcome of a transaction, from this server or from both, and sends it again.
     Again {
         which: usize,
         several: bool,
     },
-    /// Asks for the outcome of a future transaction, which then must not commit.
+    /// Requests the outcome of a future transaction, which then must not commit.
     Unborn {
         several: bool,
     },

@@ -77,7 +77,7 @@ pub(crate) struct Size {
 struct Version {
     element: Element,
     at: u64,
-    /// Time at which each site knows it.
+    /// Time at which each site learns of it.
     known: [u64; 2],
 }
 
@@ -134,7 +134,7 @@ pub(crate) fn history(fault: Fault, size: Size, seed: u64) -> Vec<RecordedTransa
         match &mut open[client] {
             None => open[client] = Some(store.begin(client)),
             Some(transaction) if transaction.left > 0 => {
-                let mut transaction = open[client].take().expect("it is open");
+                let mut transaction = open[client].take().expect("an open transaction");
                 transaction.left -= 1;
                 let others: Vec<&BTreeMap<ListKey, Vec<Element>>> =
                     open.iter().flatten().map(|other| &other.writes).collect();
@@ -142,7 +142,7 @@ pub(crate) fn history(fault: Fault, size: Size, seed: u64) -> Vec<RecordedTransa
                 open[client] = Some(transaction);
             }
             Some(_) => {
-                let transaction = open[client].take().expect("it is open");
+                let transaction = open[client].take().expect("an open transaction");
                 store.end(client, transaction);
             }
         }
@@ -219,7 +219,7 @@ impl Store {
             }
             (false, RecordedOutcome::Aborted)
         } else if unanswered && self.random.one_in(3) {
-            // The commit happens after the client has given up.
+            // The commit happens after the client's timeout.
             let at = self.now + self.random.next(30);
             self.late.push(Late { at, snapshot: Some(snapshot), site: self.site(client), writes, reads });
             self.record(client, invoked, operations, RecordedOutcome::Unknown);
@@ -233,7 +233,7 @@ impl Store {
             let mut writes = writes;
             if self.fault == Fault::PartialCommit && writes.len() > 1 && self.random.one_in(4) {
                 let at = self.now + 1 + self.random.next(20);
-                let first = *writes.keys().next().expect("there are two");
+                let first = *writes.keys().next().expect("at least two writes");
                 let rest = writes.split_off(&(first + 1));
                 self.late.push(Late {
                     at,
@@ -313,7 +313,7 @@ impl Store {
     fn apply_late(&mut self) {
         let now = self.now;
         for late in self.late.extract_if(.., |late| late.at <= now).collect::<Vec<_>>() {
-            // The rest of a commit conflicts with nothing.
+            // The rest of a commit does not conflict.
             let Late { snapshot, site, writes, reads, .. } = late;
             if snapshot.is_none_or(|snapshot| !self.conflicts(site, snapshot, &writes, &reads)) {
                 self.apply(site, &writes);

@@ -1,5 +1,4 @@
-//! A small text file that holds an address stands for the database, for
-//! programs that insist on a path.
+//! A small text file with an address opens the database in programs that require a path.
 
 use crate::{
     place::{OURS, Place, ready, script},
@@ -9,7 +8,7 @@ use std::fs;
 
 #[test]
 #[ignore = "needs YESQUEL_TEST_PROGRAMS YESQUEL_TEST_STAND_IN"]
-fn a_file_with_an_address_stands_for_the_database() {
+fn a_file_with_an_address_opens_the_database() {
     let Some(ready) = ready() else { return };
     for kind in OURS {
         let place = Place::new(&ready, kind);
@@ -18,7 +17,7 @@ fn a_file_with_an_address_stands_for_the_database() {
         fs::write(place.folder.path().join("shop.db"), format!("{address}\r\n# the shop's database\n"))
             .unwrap();
         place.printed(place.command(PYTHON).arg(script("python/address_file.py")).arg(&address));
-        // By a path only: PHP's class has no other way.
+        // PHP's class accepts a path only.
         let said = place.printed(place.command("php").arg(script("php/address_file.php")).arg("shop.db"));
         assert_eq!(said, "2\n", "{kind:?}");
     }

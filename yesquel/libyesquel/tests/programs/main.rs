@@ -3,7 +3,7 @@
 //! at a server.
 //!
 //! `cargo xtask test` installs the programs and builds the library; without it these tests are
-//! ignored. Each program first asserts which engine answers.
+//! ignored. Each program first checks which engine it uses.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -17,7 +17,7 @@ use std::{
     process::Command,
 };
 
-/// A script that is given the name of a database.
+/// Runs a script with the name of a database.
 fn run(place: &Place, program: &str, file: &str) -> String {
     place.printed(place.command(program).arg(script(file)).arg(place.name("shop")))
 }
@@ -46,9 +46,9 @@ fn perl() {
     same_everywhere(|place| run(place, "perl", "perl/shop.pl"));
 }
 
-/// Debian's shell compares `sqlite3_sourceid()` with what it was compiled with,
-/// and will not run on any other version, SQLite's own included. So this one
-/// function answers as it wants, from a library that is loaded before ours.
+/// Debian's shell runs only if `sqlite3_sourceid()` equals the value that it was compiled with, so
+/// that it rejects even other versions of SQLite. A library that is loaded first replaces this
+/// function.
 #[test]
 #[ignore = "needs YESQUEL_TEST_PROGRAMS YESQUEL_TEST_STAND_IN"]
 fn shell() {
@@ -73,7 +73,7 @@ fn shell() {
         assert_eq!(on, if place.on_trees() { "on trees" } else { "on pages" });
         assert_eq!(said.starts_with(version), place.kind == place::Kind::Debian, "{version}");
         let printed = shell("shell/shop.sql");
-        // It is a script by which a database can be made anew.
+        // The dump is a script that recreates the database.
         let dump = fs::read_to_string(folder.join("dump.sql")).unwrap();
         assert!(dump.ends_with("COMMIT;\n"), "{dump}");
         printed + &dump

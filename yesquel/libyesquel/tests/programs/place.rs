@@ -1,4 +1,4 @@
-//! Where a program's database is, and whose library it runs on.
+//! The database of a program, and the library that it runs on.
 
 use std::{
     fs,
@@ -9,11 +9,11 @@ use std::{
 use tempfile::TempDir;
 use yesquel::{Address, EngineSettings, ListenOptions, LogOptions, Server};
 
-/// What `cargo xtask test` has made ready.
+/// Prepared files of `cargo xtask test`.
 pub(crate) struct Ready {
-    /// The folder in which our library is called as SQLite's own is.
+    /// The folder in which Yesquel's library has the name of SQLite's.
     stand_in: PathBuf,
-    /// What the programs need that is not a package of Debian's.
+    /// Files of the programs that no Debian package contains.
     pub(crate) programs: PathBuf,
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn ready() -> Option<Ready> {
     Some(Ready { stand_in: stand_in?, programs: programs? })
 }
 
-/// The version in SQLite's header.
+/// Returns the version in SQLite's header.
 pub(crate) fn defined(stand_in: &Path, name: &str) -> String {
     let header = fs::read_to_string(stand_in.join("include/yesquel/sqlite3.h")).unwrap();
     let rest = header.split(&format!("#define {name} ")).nth(1).unwrap();
@@ -36,7 +36,7 @@ pub(crate) fn defined(stand_in: &Path, name: &str) -> String {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A plain file, by Debian's own library: what all others are compared with.
+    /// A plain file, opened by Debian's own library; the reference for all others.
     Debian,
     /// A plain file.
     File,
@@ -50,7 +50,7 @@ pub(crate) enum Kind {
 
 pub(crate) const OURS: [Kind; 4] = [Kind::File, Kind::Folder, Kind::Unix, Kind::Tcp];
 
-/// A place for a program, in which it works; gone when it is dropped.
+/// Working folder of a program, removed when this is dropped.
 pub(crate) struct Place {
     pub(crate) kind: Kind,
     pub(crate) folder: TempDir,
@@ -77,7 +77,7 @@ impl Place {
         !matches!(self.kind, Kind::Debian | Kind::File)
     }
 
-    /// The address of a database, if it is one on trees.
+    /// Returns the address of a database, if it is on trees.
     pub(crate) fn address(&self, name: &str) -> Option<String> {
         let folder = self.folder.path().display();
         match (self.kind, &self.server) {
@@ -88,7 +88,7 @@ impl Place {
         }
     }
 
-    /// What programs are told to open.
+    /// Returns the name that programs open.
     pub(crate) fn name(&self, name: &str) -> String {
         match self.address(name) {
             Some(address) => format!("file:{address}"),
@@ -96,8 +96,7 @@ impl Place {
         }
     }
 
-    /// A program in this place, which is not to take all memory or to run for
-    /// ever.
+    /// Returns a command in this folder, with limits on its memory and time.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new("timeout");
         command.args(["--kill-after=5", "300", "prlimit", "--as=8589934592", program]);
@@ -115,7 +114,7 @@ impl Place {
         command
     }
 
-    /// What a program prints. It must end well.
+    /// Returns the output of a program that must succeed.
     #[track_caller]
     pub(crate) fn printed(&self, command: &mut Command) -> String {
         let output = command.output().unwrap();
@@ -126,17 +125,17 @@ impl Place {
     }
 }
 
-/// A file beside the tests.
+/// Returns the path of a file in the folder of the tests.
 pub(crate) fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name)
 }
 
-/// Runs the same everywhere: what is printed on our library must be what is
-/// printed on Debian's.
+/// Runs the same on all kinds of databases. The output on Yesquel's library must equal that on
+/// Debian's.
 pub(crate) fn same_everywhere(run: impl Fn(&Place) -> String) {
     let Some(ready) = ready() else { return };
     let expected = run(&Place::new(&ready, Kind::Debian));
-    assert!(expected.lines().count() >= 5, "it prints next to nothing: {expected}");
+    assert!(expected.lines().count() >= 5, "too little output: {expected}");
     for kind in OURS {
         let found = run(&Place::new(&ready, kind));
         assert_eq!(found, expected, "{kind:?}");

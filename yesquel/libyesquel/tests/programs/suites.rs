@@ -1,5 +1,5 @@
-//! Programs' own tests: CPython's of its module, SQLAlchemy's of its dialect, a
-//! part of Django's.
+//! Test suites of other programs: CPython's for its module, SQLAlchemy's for its dialect, a part of
+//! Django's.
 
 use crate::place::{Kind, Place, Ready, ready, script};
 use std::{
@@ -10,25 +10,28 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Debian's, for it uses the system's library; another one on PATH may contain
+/// Debian's Python, which uses the system's library; another one on PATH may contain a SQLite.
 /// a SQLite.
 pub(crate) const PYTHON: &str = "/usr/bin/python3";
 
-/// What differs on trees in CPython's tests, and why.
+/// Differences on trees in CPython's tests, with their reasons.
 const CPYTHON_ON_TREES: [(&str, &str); 7] = [
     (
         "test_backup.BackupTests.test_modifying_progress",
-        "backups count pages: what is small is one step from trees",
+        "backups count pages; on trees a small database is one step",
     ),
-    ("test_backup.BackupTests.test_progress", "backups count pages: what is small is one step from trees"),
-    ("test_dbapi.OpenTests.test_open_unquoted_uri", "redirect.py made the file for a test that makes none"),
+    ("test_backup.BackupTests.test_progress", "backups count pages; on trees a small database is one step"),
+    (
+        "test_dbapi.OpenTests.test_open_unquoted_uri",
+        "redirect.py creates the file that the test expects to be missing",
+    ),
     (
         "test_dbapi.OpenTests.test_open_with_undecodable_path",
         "a file whose name is not UTF-8 holds no address",
     ),
-    ("test_dbapi.SerializeTests.test_serialize_deserialize", "trees have no pages that could be serialized"),
-    ("test_transactions.TransactionTests.test_locking", "who writes does not keep others from writing"),
-    ("test_transactions.TransactionTests.test_raise_timeout", "who writes does not keep others from writing"),
+    ("test_dbapi.SerializeTests.test_serialize_deserialize", "trees have no pages to serialize"),
+    ("test_transactions.TransactionTests.test_locking", "a writer does not block other writers"),
+    ("test_transactions.TransactionTests.test_raise_timeout", "a writer does not block other writers"),
 ];
 
 /// Parts of Django's tests: models, migrations, schema changes, queries.
@@ -50,7 +53,8 @@ const DJANGO: [&str; 15] = [
     "transactions",
 ];
 
-/// Where Python finds modules: Django, SQLAlchemy, what they need, and ours.
+/// Returns Python's module path: Django, SQLAlchemy, their dependencies, and modules of these
+/// tests.
 pub(crate) fn python_path(_place: &Place, more: &[PathBuf]) -> OsString {
     let programs = PathBuf::from(env::var_os("YESQUEL_TEST_PROGRAMS").unwrap());
     let sources = programs.join("sources");
@@ -64,19 +68,19 @@ pub(crate) fn python_path(_place: &Place, more: &[PathBuf]) -> OsString {
     env::join_paths(folders.iter().chain(more)).unwrap()
 }
 
-/// An address with braces in the place of the name, for redirect.py.
+/// Returns an address with braces in place of the name, for redirect.py.
 fn databases(place: &Place) -> String {
     place.address("{}").unwrap()
 }
 
-/// A copy of a source tree in which tests may write.
+/// Copies a source tree, so that tests may write to it.
 fn copied(place: &Place, from: &Path) -> PathBuf {
     let to = place.folder.path().join("source");
     place.printed(place.command("cp").arg("-R").arg(from).arg(&to));
     to
 }
 
-/// CPython's tests with their outcomes.
+/// Runs CPython's tests, and returns their outcomes.
 fn cpython(ready: &Ready, kind: Kind) -> BTreeMap<String, String> {
     let place = Place::new(ready, kind);
     let mut command = place.command(PYTHON);
@@ -96,7 +100,7 @@ fn cpython(ready: &Ready, kind: Kind) -> BTreeMap<String, String> {
 
 #[test]
 #[ignore = "needs YESQUEL_TEST_PROGRAMS YESQUEL_TEST_STAND_IN"]
-fn cpython_s_tests() {
+fn cpythons_sqlite_tests() {
     let Some(ready) = ready() else { return };
     let expected = cpython(&ready, Kind::Debian);
     assert!(expected.values().all(|outcome| outcome != "failed"), "{expected:?}");
@@ -113,7 +117,7 @@ fn cpython_s_tests() {
 
 #[test]
 #[ignore = "needs YESQUEL_TEST_PROGRAMS YESQUEL_TEST_STAND_IN"]
-fn sqlalchemy_s_tests_of_its_dialect() {
+fn sqlalchemys_dialect_tests() {
     let Some(ready) = ready() else { return };
     let passed = [Kind::Debian, Kind::File, Kind::Folder, Kind::Unix].map(|kind| {
         let place = Place::new(&ready, kind);
@@ -135,14 +139,14 @@ fn sqlalchemy_s_tests_of_its_dialect() {
 
 #[test]
 #[ignore = "needs YESQUEL_TEST_PROGRAMS YESQUEL_TEST_STAND_IN"]
-fn a_part_of_django_s_tests() {
+fn a_part_of_djangos_tests() {
     let Some(ready) = ready() else { return };
     let place = Place::new(&ready, Kind::Unix);
     let source = copied(&place, &ready.programs.join("sources/django"));
     let mut command = place.command(PYTHON);
     command.current_dir(source.join("tests")).env("PYTHONPATH", python_path(&place, &[]));
     command.env("YESQUEL_TEST_DATABASES", databases(&place));
-    // Its runner would remove the database's file.
+    // Django's test runner would remove the database's file.
     command.args(["runtests.py", "--keepdb", "--parallel", "1", "--settings", "suite_settings"]).args(DJANGO);
     let errors = place.folder.path().join("said");
     command.stderr(fs::File::create(&errors).unwrap());

@@ -1,4 +1,4 @@
-//! More connections than a server takes, mostly silent ones.
+//! More connections than a server accepts, most of them silent.
 
 use crate::support::{CLIENTS_MAX, Raw, Served, in_memory, lookup};
 use std::{
@@ -28,7 +28,7 @@ fn greet(served: &Served) -> Welcome {
 }
 
 #[test]
-fn who_greets_is_answered_however_many_do_not() {
+fn a_greeting_is_answered_among_many_silent_connections() {
     let clock = ManualTime::default();
     let served = in_memory(&clock);
     let mut client = Raw::new(served.address, 1);
@@ -50,7 +50,7 @@ fn who_greets_is_answered_however_many_do_not() {
 }
 
 #[test]
-fn who_does_not_greet_is_closed() {
+fn a_silent_connection_is_closed() {
     let clock = ManualTime::default();
     let served = in_memory(&clock);
     let mut client = Raw::new(served.address, 1);

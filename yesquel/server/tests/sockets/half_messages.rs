@@ -37,7 +37,7 @@ fn piece(number: u64, bytes: usize) -> Vec<u8> {
 /// The system reports the end of a connection once, here together with the last bytes: after them
 /// there is more to read.
 #[test]
-fn the_end_is_seen_that_came_with_the_last_bytes() {
+fn an_end_that_arrives_with_the_last_bytes_is_seen() {
     const CLIENTS: u64 = 9;
     let served = in_memory(&ManualTime::default());
     let mut first = Raw::new(served.address, 1);
@@ -63,7 +63,7 @@ fn go_round(raw: &mut Raw) {
 }
 
 #[test]
-fn who_does_not_go_on_with_a_message_is_closed() {
+fn a_client_that_stalls_within_a_message_is_closed() {
     let clock = ManualTime::default();
     let served = in_memory(&clock);
     let mut other = Raw::new(served.address, 1);
@@ -108,7 +108,7 @@ fn a_client_with_too_many_long_messages_is_closed() {
 
 /// They continue one at a time, and short messages pass.
 #[test]
-fn where_all_together_have_too_much_nobody_is_closed() {
+fn clients_beyond_the_common_limit_take_turns() {
     const LENGTH: usize = 15 << 20;
     let served = in_memory(&ManualTime::default());
     let mut other = Raw::new(served.address, 1);
@@ -123,7 +123,7 @@ fn where_all_together_have_too_much_nobody_is_closed() {
     first.stream.write_all(begun).unwrap();
     served.until("messages come", |status| status.unfinished >= 40 << 20);
     thread::scope(|scope| {
-        // In parallel with the rest, for the system's buffers take an unknown amount.
+        // In parallel with the rest, as the system's buffers take an unknown number of bytes.
         scope.spawn(|| {
             second.stream.write_all(&wire).unwrap();
             second.replies(3, |_, _| {});

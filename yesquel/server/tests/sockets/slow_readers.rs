@@ -1,5 +1,5 @@
 //! A client that does not read its replies affects only itself: its queue is bounded, other clients
-//! are served meanwhile, and when it continues nothing is missing.
+//! are served meanwhile, and when it continues no reply is missing.
 
 use crate::support::{Raw, Served, lookup, root, serve};
 use std::{collections::BTreeSet, io::Read, thread};
@@ -74,7 +74,7 @@ fn check(served: &Served) {
     }
     let status = served.connections();
     assert!(status.queued_most <= QUEUED_MAX, "{status:?}");
-    // It continues, and nothing is missing.
+    // It continues, and no reply is missing.
     let mut missing: BTreeSet<u64> = (1..=SCANS).collect();
     slow.replies(SCANS as usize, |number, reply| {
         assert!(missing.remove(&number) && is_scan(reply), "{number}");
@@ -86,13 +86,13 @@ fn check(served: &Served) {
 }
 
 #[test]
-fn a_slow_reader_costs_itself_and_nobody_else() {
+fn a_slow_reader_affects_no_other_client() {
     check(&serve(|sink| Core::in_memory(EngineSettings::default(), WallTime::default(), sink)));
 }
 
 /// Replies that wait for the disk count as queued.
 #[test]
-fn replies_that_wait_for_the_disk_count() {
+fn replies_that_wait_for_the_disk_are_counted() {
     let place = tempfile::tempdir().unwrap();
     let served = serve(|sink| {
         let folder = DataFolder::take(place.path()).unwrap();
@@ -122,7 +122,7 @@ fn replies_that_wait_for_the_disk_count() {
 
 /// A slow reader that disconnects leaves nothing behind.
 #[test]
-fn a_slow_reader_that_goes_away_is_forgotten() {
+fn a_slow_reader_that_disconnects_frees_its_replies() {
     let served = serve(|sink| Core::in_memory(EngineSettings::default(), WallTime::default(), sink));
     let mut other = Raw::new(served.address, 1);
     fill(&mut other);

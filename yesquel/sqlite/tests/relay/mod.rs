@@ -20,8 +20,8 @@ struct State {
     sent: usize,
     /// Number of sent bytes at which the gate shuts.
     shuts_at: Option<usize>,
-    /// Number of times it was opened: threads blocked before may continue although it is shut
-    /// again.
+    /// Number of times it was opened: a thread blocked before an opening may continue even if the
+    /// relay is closed again.
     opened: u64,
 }
 
@@ -110,7 +110,7 @@ impl Relay {
         relay
     }
 
-    /// Holds everything back until it is opened.
+    /// Holds all messages back until it is opened.
     pub(crate) fn shut(&self) {
         let mut state = self.gate.state.lock().unwrap();
         (state.is_shut, state.has_asked) = (true, false);

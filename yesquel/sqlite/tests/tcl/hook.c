@@ -1,13 +1,13 @@
 /*
-** A hook for SQLite's own tests, in no other build: plain names of files are
-** databases of Yesquel's.
+** A hook that only the build for SQLite's own tests contains: it maps plain
+** file names to Yesquel databases.
 **
-** The tests make, remove, rename and copy "test.db".  So the file stays, and
-** what is in it is the folder of a database; the folders are beside each other
-** in the folder that the environment names.  Without that variable nothing is
-** changed: the same program tests SQLite as it is.
+** The tests create, remove, rename and copy "test.db".  So the file remains, and
+** contains the name of a database's folder.  All these folders are in the folder
+** that YESQUEL_TEST_FOLDERS names.  Without that variable the hook does nothing,
+** and the program tests SQLite unchanged.
 **
-** A file that is something else is opened by SQLite.
+** SQLite opens any other file itself.
 */
 #include "sqlite3.h"
 #include <stdio.h>
@@ -26,7 +26,7 @@ static int yqWrite(const char *zFile, ino_t iNode, const char *zFolder){
   return fclose(p)==0;
 }
 
-/* A name that no database has had. */
+/* Returns the name of a folder that does not exist yet. */
 static void yqNewFolder(const char *zIn, char *zOut, size_t n){
   static int iNext = 0;
   do{
@@ -34,8 +34,8 @@ static void yqNewFolder(const char *zIn, char *zOut, size_t n){
   }while( access(zOut, F_OK)==0 );
 }
 
-/* Whether a file says what yqWrite() wrote.  Scripts that damage files damage
-** these, too, and nothing is to be made elsewhere. */
+/* Returns whether a name is one that yqNewFolder() makes.  Scripts damage these
+** files too, and a damaged name must not lead to another folder. */
 static int yqIsFolder(const char *zIn, const char *zFolder){
   size_t n = strlen(zIn);
   if( strncmp(zFolder, zIn, n)!=0 || zFolder[n]!='/' || zFolder[n+1]==0 ) return 0;
@@ -44,16 +44,15 @@ static int yqIsFolder(const char *zIn, const char *zFolder){
 }
 
 /*
-** Changes the name of a file into the address of the database that it is to
-** be, with its parameters, and gives its full name for those who ask.  Both
-** stay until the next one of this thread.  Nothing is changed if SQLite is to
-** have the file itself.
+** Replaces the name of a file by the address of its database, with parameters,
+** and sets *pzShown to the file's full name.  Both are valid until this thread's
+** next call.  Changes nothing if SQLite must open the file itself.
 */
 void yqTestAddress(sqlite3_vfs *pVfs, int flags, const char **pzName, const char **pzShown){
   static __thread char aShown[4096];
   static __thread char aAddress[4096];
-  /* The scripts copy files of open databases.  What is committed must be there,
-  ** and where the folders are a sync costs nothing. */
+  /* The scripts copy files of open databases, so commits must be in the files.
+  ** A sync is cheap, as the folders are in memory. */
   static const char zParameters[] = "\0durability\0sync\0\0\0\0";
   const int isTemp = SQLITE_OPEN_MEMORY|SQLITE_OPEN_TEMP_DB|SQLITE_OPEN_TRANSIENT_DB;
   const char *zFolders = getenv("YESQUEL_TEST_FOLDERS");
@@ -73,7 +72,7 @@ void yqTestAddress(sqlite3_vfs *pVfs, int flags, const char **pzName, const char
     return;
   }
   if( st.st_size==0 ){
-    /* What another VFS makes is that VFS's. */
+    /* A file of another VFS belongs to that VFS. */
     if( (flags & SQLITE_OPEN_READONLY)!=0 || strncmp(pVfs->zName, "unix", 4)!=0 ) return;
     yqNewFolder(zFolders, aFolder, sizeof(aFolder));
     if( (p = fopen(zName, "a"))==0 ) return;
@@ -86,7 +85,7 @@ void yqTestAddress(sqlite3_vfs *pVfs, int flags, const char **pzName, const char
     aText[n] = 0;
     if( sscanf(aText, MAGIC "%llu %2047[^\n]", &iNode, aFolder)!=2 || !yqIsFolder(zFolders, aFolder) ) return;
     if( iNode!=(unsigned long long)st.st_ino ){
-      /* The file is a copy of another, so the database must be one too. */
+      /* The file is a copy of another file, so the database is copied too. */
       char aCopy[2048], aCommand[4200];
       yqNewFolder(zFolders, aCopy, sizeof(aCopy));
       snprintf(aCommand, sizeof(aCommand), "cp -r '%s' '%s' 2>/dev/null", aFolder, aCopy);
@@ -96,7 +95,7 @@ void yqTestAddress(sqlite3_vfs *pVfs, int flags, const char **pzName, const char
     }
   }
   if( pVfs->xFullPathname(pVfs, zName, sizeof(aShown), aShown)!=SQLITE_OK ) return;
-  /* As sqlite3_create_filename() does, whose memory the tests would count. */
+  /* Like sqlite3_create_filename(), whose allocation the tests would count. */
   memset(aAddress, 0, 4);
   n = snprintf(&aAddress[4], sizeof(aAddress)-64, "yesquel:%s", aFolder);
   memcpy(&aAddress[4+n], zParameters, sizeof(zParameters));

@@ -1,12 +1,12 @@
 # Runs one of SQLite's test scripts in testfixture: run.tcl SCRIPT
 #
-# This command follows a pointer that only files have, and a database that is
-# no file has none, here as in memory.
+# This command follows a pointer that only databases in files have, so that it
+# would crash on trees as on databases in memory.
 rename atomic_batch_write {}
 proc atomic_batch_write {file} {return 0}
 
-# A copy of a file that tells of a database is to be a copy of the database, of
-# this moment (hook.c would make it when it is opened).
+# A copy of a file that names a database copies the database too, at this moment
+# (hook.c would copy it when the file is opened).
 rename file yesquel_file
 proc file {args} {
   set result [uplevel 1 [list yesquel_file {*}$args]]

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_told() {
+    fn an_invalid_address_is_reported() {
         for (text, what) in [
             ("", "the host is missing"),
             (":80", "the host is missing"),

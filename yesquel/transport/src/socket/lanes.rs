@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lanes_have_numbers_of_their_own() {
+    fn lanes_have_distinct_numbers() {
         let client = 0x7fff_0123_4567_89ab;
         let numbers: std::collections::HashSet<u64> =
             (0..u64::from(LANES)).map(|lane| number(client, lane)).collect();

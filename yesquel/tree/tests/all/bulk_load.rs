@@ -351,7 +351,7 @@ fn run(steps: &[Step]) {
         now.extend(others_wrote);
         assert_eq!(all_of(&server, before), Ok(now));
     }
-    assert_eq!(all_of(&server, list), Ok(State::new()), "all have been struck off");
+    assert_eq!(all_of(&server, list), Ok(State::new()), "all entries are removed");
 }
 
 #[test]
@@ -377,7 +377,7 @@ fn filled<'a>(trees: &'a Trees<EmbeddedServer>, list: Tree) -> (TreeTransaction<
 }
 
 #[test]
-fn who_finds_an_entry_knows_whether_its_transaction_can_still_commit() {
+fn an_entry_shows_whether_its_transaction_can_still_commit() {
     let server = server();
     let (own, other) = (trees(&server, 1), trees(&server, 2));
     let list = block_on(own.create(SERVER)).unwrap();
@@ -403,7 +403,7 @@ fn who_finds_an_entry_knows_whether_its_transaction_can_still_commit() {
 }
 
 #[test]
-fn what_may_or_may_not_have_arrived_is_not_committed() {
+fn writes_of_unknown_arrival_are_not_committed() {
     let server = server();
     let own = trees(&server, 1);
     let list = block_on(own.create(SERVER)).unwrap();
@@ -423,7 +423,7 @@ fn what_may_or_may_not_have_arrived_is_not_committed() {
 }
 
 #[test]
-fn keys_above_those_that_were_sent_are_not_asked_for() {
+fn keys_above_all_sent_keys_cost_no_request() {
     let server = server();
     let own = trees(&server, 1);
     let list = block_on(own.create(SERVER)).unwrap();
@@ -438,7 +438,7 @@ fn keys_above_those_that_were_sent_are_not_asked_for() {
 }
 
 #[test]
-fn what_is_looked_for_again_and_again_waits() {
+fn a_tree_that_is_read_often_is_not_sent_early() {
     let server = server();
     let own = trees(&server, 1);
     let list = block_on(own.create(SERVER)).unwrap();

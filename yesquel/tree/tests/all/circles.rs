@@ -26,25 +26,25 @@ fn in_a_circle() -> (Trees<EmbeddedServer>, Tree) {
     (trees, tree)
 }
 
-fn assert_told<Told: std::fmt::Debug>(told: Result<Told, TreeError>) {
-    let error = told.unwrap_err();
+fn assert_reported<Found: std::fmt::Debug>(outcome: Result<Found, TreeError>) {
+    let error = outcome.unwrap_err();
     assert!(matches!(error, TreeError::Damaged(..)), "{error}");
     assert!(error.to_string().contains("in circles"), "{error}");
 }
 
 #[test]
-fn circles_are_told() {
+fn cycles_of_nodes_are_reported() {
     let (trees, tree) = in_a_circle();
     // With an empty cache, and with one that contains the cycle.
     for _ in 0..2 {
-        assert_told(block_on(trees.get(tree, b"key")));
+        assert_reported(block_on(trees.get(tree, b"key")));
         let mut transaction = trees.begin();
-        assert_told(block_on(transaction.get(tree, b"key")));
+        assert_reported(block_on(transaction.get(tree, b"key")));
         let mut cursor = transaction.cursor(tree);
-        assert_told(block_on(cursor.first(&mut transaction)));
-        assert_told(block_on(cursor.last(&mut transaction)));
+        assert_reported(block_on(cursor.first(&mut transaction)));
+        assert_reported(block_on(cursor.last(&mut transaction)));
         let mut writer = trees.begin();
         writer.put(tree, b"key", b"value").unwrap();
-        assert_told(block_on(writer.commit()));
+        assert_reported(block_on(writer.commit()));
     }
 }

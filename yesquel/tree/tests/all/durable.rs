@@ -9,7 +9,7 @@ use yesquel_transport::block_on;
 use yesquel_tree::{Splitter, Trees};
 
 #[test]
-fn a_tree_is_there_after_a_restart_splits_and_all() {
+fn a_tree_and_its_splits_survive_a_restart() {
     let place = tempfile::tempdir().unwrap();
     let settings = EngineSettings { node_cells_max: 8, ..EngineSettings::default() };
     let open = |client: u64| {

@@ -1,5 +1,5 @@
-//! Splits terminate: with the server's splits, no node is too large after a while, whatever was
-//! written at once and however small the node limit.
+//! Splits terminate: after a while no node is too large, whatever was written at once and however
+//! small the limit.
 
 use std::collections::HashMap;
 use yesquel_client::Client;
@@ -36,7 +36,7 @@ impl Place {
     }
 
     /// Splits full nodes as a server does until there are none. Returns the number of rounds;
-    /// `None` if it does not end.
+    /// `None` if the splits do not end.
     fn split(&self) -> Option<usize> {
         (0..100).find(|_| {
             let full = self.server.with_engine(Engine::take_full);
@@ -50,9 +50,9 @@ impl Place {
     }
 
     fn nodes(&self) -> HashMap<String, NodeStatus> {
-        let told = self.server.with_engine(|engine| engine.nodes_of(self.tree.root().tree, None));
-        assert!(!told.more);
-        told.nodes.into_iter().map(|node| (node.id.clone(), node)).collect()
+        let report = self.server.with_engine(|engine| engine.nodes_of(self.tree.root().tree, None));
+        assert!(!report.more);
+        report.nodes.into_iter().map(|node| (node.id.clone(), node)).collect()
     }
 
     /// Returns the number of nodes from the root to a leaf, which is uniform.
@@ -64,7 +64,7 @@ impl Place {
             assert!(floor.iter().all(|node| node.children.len() >= 2), "{nodes:?}");
             floor = floor.iter().flat_map(|node| &node.children).map(|child| &nodes[child]).collect();
             height += 1;
-            assert!(height <= nodes.len(), "its nodes lead in circles: {nodes:?}");
+            assert!(height <= nodes.len(), "its nodes form a cycle: {nodes:?}");
         }
         height
     }
@@ -92,7 +92,7 @@ fn height_max(leaves: usize) -> usize {
 }
 
 #[test]
-fn however_few_cells_nodes_may_have_trees_stop_growing() {
+fn trees_stop_growing_with_any_limit_of_cells() {
     for cells_max in 0..=9 {
         for count in [2, 3, 4, 5, 10, 17, 64, 300] {
             let place = Place::new(EngineSettings { node_cells_max: cells_max, ..EngineSettings::default() });
@@ -116,7 +116,7 @@ fn however_few_cells_nodes_may_have_trees_stop_growing() {
 /// Four children with long keys exceed a node's size limit: parts within it would have one child
 /// each.
 #[test]
-fn however_long_keys_are_trees_stop_growing() {
+fn trees_stop_growing_with_keys_of_any_length() {
     for (count, bytes) in [(9, 50_000), (9, 1 << 20), (4, 17_000), (20, 33_000), (60, 20_000)] {
         let place = Place::new(EngineSettings::default());
         let keys = keys(count, bytes);

@@ -38,7 +38,7 @@ impl Place {
                 block_on(splitter.split(&self.trees, node)).unwrap();
             }
         }
-        panic!("there is no end of it");
+        panic!("splits do not end");
     }
 
     fn put(&self, keys: &[Vec<u8>]) {
@@ -107,7 +107,7 @@ fn trees_of_long_keys_stay_flat() {
 }
 
 #[test]
-fn what_inner_nodes_know_of_keys_is_short_where_it_can_be() {
+fn separators_in_inner_nodes_are_short() {
     let place = Place::new();
     let keys: Vec<Vec<u8>> = (0..40u8).map(|number| vec![number; 30_000]).collect();
     place.put(&keys);
@@ -120,7 +120,7 @@ fn what_inner_nodes_know_of_keys_is_short_where_it_can_be() {
 }
 
 #[test]
-fn keys_that_are_too_long_are_refused_where_they_are_named_and_ends_of_ranges_are_not() {
+fn too_long_keys_are_refused_and_too_long_bounds_are_not() {
     let place = Place::new();
     let longest = keys(6, KEY_BYTES_MAX);
     place.put(&longest);

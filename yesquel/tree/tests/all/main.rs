@@ -1,4 +1,4 @@
-//! Tests of this crate in one program, for linking takes longer than most of them run.
+//! Tests of this crate in one program, as linking takes longer than most of them run.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

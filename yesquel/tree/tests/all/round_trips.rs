@@ -69,7 +69,7 @@ fn requests<T>(client: &Trees<EmbeddedServer>, act: impl FnOnce() -> T) -> u64 {
 }
 
 #[test]
-fn everyday_things_take_the_round_trips_that_the_design_allows() {
+fn common_operations_take_the_round_trips_of_the_design() {
     let mut place = Place::new(EngineSettings::default());
     let client = place.load(2_000);
     let tree = place.tree;
@@ -111,7 +111,7 @@ fn everyday_things_take_the_round_trips_that_the_design_allows() {
             }
         });
     });
-    assert!(scan <= 2, "a scan within a leaf, or two: {scan}");
+    assert!(scan <= 2, "a scan within one or two leaves: {scan}");
     let many = requests(&client, || {
         let mut txn = client.begin();
         for number in 0..50 {
@@ -155,7 +155,7 @@ fn walk(
 }
 
 #[test]
-fn what_is_said_to_be_wanted_comes_at_once_and_no_more() {
+fn a_hinted_range_is_fetched_at_once_and_not_exceeded() {
     let mut place = Place::new(EngineSettings::default());
     let (client, tree) = (place.load(2_000), place.tree);
     for number in 0..2_000 {
@@ -170,7 +170,7 @@ fn what_is_said_to_be_wanted_comes_at_once_and_no_more() {
             |limit, steps| froms.clone().map(move |from| walk(client, tree, from, (down, limit), steps));
         assert_eq!(trips(1, 1).max(), Some(1), "down: {down}");
         assert!(trips(3, 3).max() <= Some(2) && trips(3, 3).min() == Some(1), "down: {down}");
-        assert!(trips(3, 4).min() >= Some(2), "more than was said to be wanted, down: {down}");
+        assert!(trips(3, 4).min() >= Some(2), "more than the hinted range, down: {down}");
         assert_eq!(trips(u64::MAX, 4).min(), Some(1), "down: {down}");
     }
 }
@@ -194,7 +194,7 @@ fn a_client_that_only_reads_learns_the_tree_once() {
 /// Figure 10 with fewer operations: 200,000 of 50 clients, whose first fetches of the root count,
 /// too. `cargo xtask bench yesquel-roots` runs millions.
 #[test]
-fn a_root_is_hardly_ever_fetched() {
+fn a_root_is_rarely_fetched() {
     const CLIENTS: u64 = 50;
     const KEYS: u64 = 5_000;
     const OPERATIONS: u64 = 200_000;
@@ -210,7 +210,7 @@ fn a_root_is_hardly_ever_fetched() {
     for client in turns(OPERATIONS / 4) {
         assert!(block_on(client.begin().get(tree, &key(random.next(KEYS)))).unwrap().is_some());
     }
-    assert_eq!(root_fetches(), CLIENTS, "reads: each client once, when it knew nothing");
+    assert_eq!(root_fetches(), CLIENTS, "reads: once per client, with an empty cache");
     for client in turns(OPERATIONS / 4) {
         let (mut txn, key) = (client.begin(), key(random.next(KEYS)));
         block_on(txn.get(tree, &key)).unwrap();
@@ -232,7 +232,7 @@ fn a_root_is_hardly_ever_fetched() {
 
 /// Quadratic work in the size of a transaction would be millions of steps here.
 #[test]
-fn a_cursor_does_not_come_by_what_its_transaction_has_written_again_and_again() {
+fn a_cursor_passes_each_buffered_write_once() {
     const KEYS: u64 = 3_000;
     let mut place = Place::new(EngineSettings::default());
     let client = place.load(KEYS);
@@ -247,7 +247,7 @@ fn a_cursor_does_not_come_by_what_its_transaction_has_written_again_and_again() 
             let mut again = txn.cursor(tree);
             assert_eq!(again.seek(&mut txn, &key).await.unwrap().unwrap().1[..], *b"another");
         }
-        assert_eq!(passed(), 0, "what is written is there");
+        assert_eq!(passed(), 0, "buffered writes are found");
 
         let full = txn.savepoint();
         // A queue, consumed from both ends, whose last keys return.

@@ -105,7 +105,7 @@ impl Place {
 const KEYS: u64 = 1_000;
 
 #[test]
-fn with_all_of_them_no_insert_is_lost_and_no_leaf_is_missed() {
+fn with_all_techniques_no_insert_aborts_and_no_leaf_is_missed() {
     let place = Place::new(Techniques::default());
     assert_eq!(place.insert(KEYS), 0);
     place.check(KEYS);
@@ -114,7 +114,7 @@ fn with_all_of_them_no_insert_is_lost_and_no_leaf_is_missed() {
 }
 
 #[test]
-fn without_right_splits_everybody_misses_the_leaf_that_grows() {
+fn without_right_splits_clients_miss_the_growing_leaf() {
     let place = Place::new(Techniques { right_splits: false, ..Techniques::default() });
     assert_eq!(place.insert(KEYS), 0);
     place.check(KEYS);
@@ -124,7 +124,7 @@ fn without_right_splits_everybody_misses_the_leaf_that_grows() {
 }
 
 #[test]
-fn without_delegated_splits_those_who_split_are_in_each_others_way() {
+fn without_delegated_splits_splitting_clients_conflict() {
     let place = Place::new(Techniques { delegated_splits: false, ..Techniques::default() });
     let aborts = place.insert(KEYS);
     place.check(KEYS);
@@ -133,7 +133,7 @@ fn without_delegated_splits_those_who_split_are_in_each_others_way() {
 }
 
 #[test]
-fn without_commutative_operations_one_writer_a_node_wins() {
+fn without_commutative_operations_one_writer_a_node_commits() {
     let place = Place::new(Techniques { commutative_operations: false, ..Techniques::default() });
     let aborts = place.insert(KEYS);
     place.check(KEYS);
@@ -141,10 +141,10 @@ fn without_commutative_operations_one_writer_a_node_wins() {
     assert!(aborts > KEYS * (CLIENTS - 1) / 2, "{aborts}");
 }
 
-/// Each client inserts without reads, as fast as possible: another may have split what it found
-/// full.
+/// Each client inserts without reads, as fast as possible: another client may already have split
+/// the full leaf.
 #[test]
-fn clients_that_split_side_by_side_lose_nothing() {
+fn concurrent_splits_lose_no_insert() {
     let place = Place::new(Techniques { delegated_splits: false, ..Techniques::default() });
     std::thread::scope(|scope| {
         for (client, first) in place.clients.iter().zip(0..) {
@@ -168,7 +168,7 @@ fn clients_that_split_side_by_side_lose_nothing() {
 
 /// Two keys of one leaf, written at the same time.
 #[test]
-fn conflicts_are_of_keys_or_of_nodes() {
+fn commutative_operations_conflict_by_key_and_others_by_node() {
     for commutative_operations in [true, false] {
         let place = Place::new(Techniques { commutative_operations, ..Techniques::default() });
         let tree = place.tree;

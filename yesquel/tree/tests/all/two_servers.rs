@@ -111,7 +111,7 @@ fn a_split_elsewhere_does_not_end_a_transaction_with_a_long_value() {
 
 /// Servers number issuers independently: equal numbers occur.
 #[test]
-fn names_of_nodes_are_each_servers_own() {
+fn each_server_numbers_its_nodes_independently() {
     let both = Both::new();
     let (one, other) = (both.trees(1), both.trees(2));
     let [first, second] = [0, 1].map(|server| block_on(one.create(ServerId(server))).unwrap());
@@ -123,7 +123,7 @@ fn names_of_nodes_are_each_servers_own() {
 }
 
 #[test]
-fn a_long_value_into_a_tree_that_was_dropped_is_told_so() {
+fn a_long_value_for_a_dropped_tree_is_refused() {
     let both = Both::new();
     let trees = both.trees(1);
     let tree = block_on(trees.create(ServerId(0))).unwrap();
@@ -135,9 +135,10 @@ fn a_long_value_into_a_tree_that_was_dropped_is_told_so() {
     assert_eq!(block_on(txn.commit()), Err(TreeError::NoTree(tree.root().tree)));
 }
 
-/// An outcome is kept while a server that has voted could not log it, for that server will ask.
+/// A client keeps an outcome while a server that has voted could not log it, as the server will ask
+/// for it.
 #[test]
-fn the_end_is_kept_for_whoever_cannot_write_it_down() {
+fn an_outcome_is_kept_for_a_server_that_could_not_log_it() {
     let both = Both::new();
     let trees = both.trees(1);
     let all = [0, 1].map(|server| block_on(trees.create(ServerId(server))).unwrap());

@@ -82,7 +82,7 @@ async fn split_nodes(
     loop {
         let BackgroundWork { waited, full, hot, empty } = next_work(&cluster, server).await;
         rounds = if waited { 0 } else { rounds + 1 };
-        assert!(rounds < ROUNDS_MAX, "server {server}: splits make nodes that must be split, without end");
+        assert!(rounds < ROUNDS_MAX, "server {server}: splits do not end");
         for node in full {
             let plan = cluster.borrow_mut().engine(server).map(|engine| engine.split_plan(node));
             let SplitPlan { parts, mostly_obsolete } = plan.unwrap_or_default();
@@ -100,7 +100,7 @@ async fn split_nodes(
     }
 }
 
-/// Number of changes made, 0 or 1. Nodes that cannot be changed now are left for later.
+/// Returns the number of changes, 0 or 1. Nodes that cannot change now are left for later.
 fn done(done: Result<bool, TreeError>) -> u64 {
     let error = match done {
         Ok(done) => return u64::from(done),
@@ -120,7 +120,7 @@ fn done(done: Result<bool, TreeError>) -> u64 {
     0
 }
 
-/// Runs a list of steps; returns what happened.
+/// Runs a list of steps; returns the counts.
 pub(crate) fn run_steps(steps: &[Step]) -> (EventCounts, WorkCounts) {
     let workload: SharedWorkload = Rc::new(RefCell::new(Workload::new(steps)));
     let faults = steps.iter().filter_map(|step| match step {

@@ -110,7 +110,7 @@ impl<'a> Worker<'a> {
         if replaced.is_some_and(|(of, _)| of == slot) { None } else { Some(tree) }
     }
 
-    /// Records a read, or that there is no tree.
+    /// Records a read, or a missing tree.
     fn saw(&mut self, tree: Tree, seen: Result<Seen, TreeError>) -> Result<(), TreeError> {
         let open = self.open();
         let (attempt, snapshot) = (open.attempt, open.txn.snapshot());
@@ -239,7 +239,7 @@ impl<'a> Worker<'a> {
             (None, _) => txn.delete(tree, &key),
         };
         self.effects(|effects, absent| {
-            // What the transaction itself has done to the key so far.
+            // The transaction's own effects on the key so far.
             let own = effects.iter().rev().find_map(|effect| match effect {
                 Effect::Write(of, written, value) if *of == tree && *written == key => Some(value.is_some()),
                 Effect::Clear(of, range) if *of == tree && range.contains(&key) => Some(false),
@@ -289,7 +289,7 @@ impl<'a> Worker<'a> {
         let new = self.trees.new_tree(ServerId(server as u16)).await?;
         let key = key(number);
         let open = self.open();
-        // A rollback to an earlier savepoint would take the new tree back.
+        // A rollback to an earlier savepoint would remove the new tree.
         open.savepoint = None;
         open.replaced = Some((slot, new));
         open.txn.drop_tree(old);

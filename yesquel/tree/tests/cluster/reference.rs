@@ -1,6 +1,6 @@
-//! The history of a run, verified at its end against a reference: maps to which the committed
-//! transactions are applied in the order of their commit times. An outcome that the client did not
-//! learn is taken from the servers' logs; whatever it is, all reads must agree with it.
+//! The history of a run, compared at its end with a reference: maps to which the committed
+//! transactions are applied in the order of their commit times. The servers' logs show the outcomes
+//! that no client learned; all reads must agree with them.
 
 use crate::steps::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use yesquel_simulation::{LogFact, outcomes};
 use yesquel_tree::{Tree, TreeError};
 use yesquel_wire::{NODE_PIECES, PIECE_BYTES, Request};
 
-/// What a transaction does to a tree.
+/// The effect of a transaction on a tree.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Effect {
     Create(Tree),
@@ -45,14 +45,14 @@ impl Effect {
     }
 }
 
-/// How a transaction ended, as far as its client knows.
+/// The outcome of a transaction that its client knows.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum End {
     /// It was not sent.
     Open,
     /// Its client died during the commit.
     Committing,
-    /// It wrote nothing.
+    /// It wrote no data.
     Read,
     Committed(Timestamp),
     Unknown,
@@ -220,13 +220,13 @@ impl History {
             assert!(snapshot >= known.after, "{known:?} does not see an acknowledged commit");
         }
         let own = known.effects.clone();
-        // A read that its own writes answer takes no snapshot.
+        // A read answered by own writes takes no snapshot.
         let snapshot = snapshot.unwrap_or_default();
         self.observations.push(Observation { attempt, snapshot, own, seen });
     }
 
-    /// Compares the history with the reference. The servers' logs tell the outcomes that no client
-    /// learned. Returns the trees that are left, and the number of nodes for their long values.
+    /// Compares the history with the reference. The servers' logs show the outcomes that no client
+    /// learned. Returns the remaining trees, and the number of nodes of their long values.
     pub(crate) fn verify(&self, logs: &[Vec<LogFact>]) -> BTreeMap<Tree, u64> {
         let outcomes = outcomes(logs);
         let mut commits: Vec<(Timestamp, usize)> = Vec::new();

@@ -1,4 +1,4 @@
-//! The steps that a seed draws: faults, and what the tasks of the clients do.
+//! The steps that a seed draws: faults, and acts of the clients' tasks.
 
 use yesquel_seeds::Random;
 use yesquel_simulation::{InjectedFault, SERVERS, TASKS, draw_faults};
@@ -10,7 +10,7 @@ pub(crate) const SLOTS: usize = PERMANENT + 2;
 /// Different keys.
 pub(crate) const KEYS: u64 = 30;
 
-/// What a task does. It begins a transaction if none is open.
+/// An act of a task. It begins a transaction if none is open.
 #[derive(Debug, Clone)]
 pub(crate) enum Act {
     Get {
@@ -76,8 +76,7 @@ impl Value {
     }
 }
 
-/// One step of a run. Each stands by itself, so that a failing list can be shortened by leaving
-/// some out.
+/// A step of a run. Steps are independent, so that a failing list can be shortened.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     /// Something goes wrong.
@@ -103,7 +102,7 @@ pub(crate) fn steps(seed: u64) -> Vec<Step> {
     steps
 }
 
-/// What the transactions of a run are like.
+/// Properties of a run's transactions.
 #[derive(Debug, Clone, Copy)]
 struct Load {
     /// Longest usual pause of a task in microseconds.

@@ -1,4 +1,4 @@
-//! The state that all tasks of a run share: what is left to do, the trees, the history.
+//! The state that all tasks of a run share: remaining acts, trees, the history.
 
 use crate::{
     reference::History,
@@ -41,7 +41,7 @@ impl WorkCounts {
 }
 
 pub(crate) struct Workload {
-    /// What each task is still to do.
+    /// Remaining acts of each task.
     programs: Vec<VecDeque<(u64, Act)>>,
     /// The trees by slot, known to all clients.
     pub(crate) slots: Vec<Tree>,

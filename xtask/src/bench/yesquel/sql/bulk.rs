@@ -1,6 +1,6 @@
-//! A million rows into an empty table at a server, in transactions of 100, by
-//! one connection through its Unix socket; the peer is SQLite's own file, in WAL
-//! mode with `synchronous=NORMAL`, which has no server to ask.
+//! A million rows into an empty table of a server, in transactions of 100, by one connection over
+//! its Unix socket. The peer is SQLite's own file, in WAL mode with `synchronous=NORMAL` and
+//! without a server.
 
 use super::{Programs, ROWS, ServerStorage, SystemUnderTest, anew, beside_sqlite, options, row};
 use crate::Result;
@@ -9,10 +9,10 @@ use crate::bench::BenchContext;
 /// Rows of a transaction.
 const TRANSACTION: u64 = 100;
 
-/// Twenty times what the authors' prototype does, which is 5,000.
+/// Twenty times the throughput of the authors' prototype, which is 5,000.
 const WANTED: &str = "100000 rows/s";
 
-/// Storage of the rows, with its name.
+/// Storage of the rows, and its name.
 const PLACES: [(ServerStorage, &str); 3] = [
     (ServerStorage::InMemory, "in memory"),
     (ServerStorage::Durability("none"), "a log, never waited for"),

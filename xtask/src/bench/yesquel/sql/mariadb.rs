@@ -1,20 +1,19 @@
-//! The statements of section 6.2 at Yesquel and at MariaDB, both by TCP, with
-//! prepared statements and a connection for each thread. Neither syncs anything:
-//! Yesquel is in memory, MariaDB writes its log once a second and has memory for
-//! all rows.
+//! The statements of section 6.2 on Yesquel and on MariaDB, both over TCP, with prepared statements
+//! and a connection for each thread. Neither syncs: Yesquel is in memory; MariaDB writes its log
+//! once a second and keeps all rows in memory.
 
 use super::{Programs, SystemUnderTest, fill, section};
 use crate::Result;
 use crate::bench::BenchContext;
 use crate::setup::{self, Missing, ProgramPurpose};
 
-/// What makes it fast where nothing need be left after a crash.
+/// Settings for speed without durability.
 const SETTINGS: [(&str, &str); 5] = [
     ("innodb-flush-log-at-trx-commit", "0"),
     ("innodb-doublewrite", "0"),
     ("innodb-buffer-pool-size", "1G"),
     ("innodb-log-file-size", "256M"),
-    // Connections of clients that were there a moment ago.
+    // Connections of clients that have just ended.
     ("max-connections", "500"),
 ];
 

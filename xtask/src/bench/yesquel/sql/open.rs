@@ -1,5 +1,5 @@
 //! Cost of a connection: time from its opening to the result of its first SELECT, and memory when
-//! idle; at a server by its Unix socket, in a folder, and on SQLite's own file.
+//! idle. The database is at a server on its Unix socket, in a folder, or SQLite's own file.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,10 +9,10 @@ use serde_json::Value;
 use super::{Programs, ServerStorage, SystemUnderTest, options};
 use crate::Result;
 use crate::bench::BenchContext;
-use crate::bench::measure::{self, MedianRange, TextTable};
+use crate::bench::measure::{self, MedianRange, ResultTable};
 
-/// Rows of the tables. A folder that nobody has open is read when it is
-/// opened: that takes as long as there is something in it.
+/// Rows of the tables. The first connection to a folder reads the folder, which takes time
+/// proportional to its size.
 const FEW: u64 = 1_000;
 const MANY: u64 = 100_000;
 
@@ -27,8 +27,8 @@ const MEMORY_WANTED_MB: f64 = 3.0;
 struct OpenTarget {
     name: String,
     side: SystemUnderTest,
-    /// Whether what is wanted is of it: a folder that has much is read, and kept in
-    /// memory, by whoever opens it.
+    /// Whether a target applies. The first connection to a folder reads all of it and keeps it in
+    /// memory.
     is_wanted: bool,
 }
 
@@ -48,7 +48,7 @@ fn places(bench: &BenchContext, programs: &Programs) -> Result<Vec<OpenTarget>> 
     Ok(places)
 }
 
-/// A process of its own that measures one thing, and what it says.
+/// Runs a process that measures one value, and returns its output.
 fn ask(
     bench: &BenchContext,
     program: &Path,
@@ -66,7 +66,7 @@ fn ask(
     serde_json::from_str(&json).map_err(|error| format!("{error} in {json}"))
 }
 
-/// A number of each round.
+/// Returns a number of each round.
 fn numbers(rounds: &[Value], path: &str) -> Result<Vec<f64>> {
     let number = |round: &Value| round.pointer(path).and_then(Value::as_f64);
     rounds.iter().map(|round| number(round).ok_or_else(|| format!("no {path} in {round}"))).collect()
@@ -76,7 +76,7 @@ fn spread(values: &[f64]) -> Result<MedianRange> {
     MedianRange::of(values).ok_or_else(|| "nothing was measured".to_owned())
 }
 
-/// The numbers of a round over those of SQLite in the same round.
+/// Returns the ratio to SQLite's numbers of the same round.
 fn ratio(ours: &[f64], theirs: &[f64]) -> Result<MedianRange> {
     spread(&ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect::<Vec<_>>())
 }
@@ -87,7 +87,7 @@ pub(in crate::bench) fn open(bench: &BenchContext) -> Result<()> {
     let count = if bench.quick { OPENED / 10 } else { OPENED };
     let mut times: Vec<Vec<Value>> = places.iter().map(|_| Vec::new()).collect();
     let mut sizes = times.clone();
-    // In turn, for the machine drifts.
+    // Alternate, as the machine drifts.
     for round in 1..=bench.pairs {
         eprintln!("round {round} of {}", bench.pairs);
         for ((place, times), sizes) in places.iter().zip(&mut times).zip(&mut sizes) {
@@ -107,7 +107,7 @@ pub(in crate::bench) fn open(bench: &BenchContext) -> Result<()> {
 }
 
 fn print_times(places: &[OpenTarget], times: &[Vec<Value>]) -> Result<()> {
-    let mut table = TextTable::new([
+    let mut table = ResultTable::new([
         "opening, ms",
         "first of a process",
         "without another: p50",
@@ -120,7 +120,7 @@ fn print_times(places: &[OpenTarget], times: &[Vec<Value>]) -> Result<()> {
         "over SQLite's p50",
     ]);
     for (at, (place, rounds)) in places.iter().zip(times).enumerate() {
-        // SQLite's file of as many rows is the last of three.
+        // SQLite's file with the same number of rows is the last of three.
         let sqlite = times.get(at / 3 * 3 + 2).ok_or("SQLite's is missing")?;
         let ms = |path: &str| -> Result<String> {
             let values: Vec<f64> = numbers(rounds, path)?.iter().map(|us| us / 1_000.0).collect();
@@ -147,7 +147,7 @@ fn print_times(places: &[OpenTarget], times: &[Vec<Value>]) -> Result<()> {
 }
 
 fn print_sizes(places: &[OpenTarget], sizes: &[Vec<Value>]) -> Result<()> {
-    let mut table = TextTable::new([
+    let mut table = ResultTable::new([
         "memory, MB",
         "the first",
         "without the program",
@@ -184,7 +184,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn rounds_are_compared_with_their_own() {
+    fn ratios_are_within_a_round() {
         let rounds = |values: [f64; 3]| values.map(|us| json!({ "alone": { "p50_us": us } }));
         let path = "/alone/p50_us";
         let (ours, theirs) = (rounds([10.0, 20.0, 90.0]), rounds([5.0, 5.0, 30.0]));

@@ -1,13 +1,12 @@
-//! Yesquel through SQLite's interface beside SQLite itself, on a file in WAL mode
-//! with `synchronous=NORMAL`: point reads in the process, and inserts of single
-//! rows, each a transaction, by eight threads in one process and by eight
-//! processes. Both are the same library: stock is what it does with a plain
-//! path.
+//! Yesquel through SQLite's interface compared with SQLite itself, on a file in WAL mode with
+//! `synchronous=NORMAL`: point reads in the process, and inserts of single rows, each a
+//! transaction, by eight threads of one process and by eight processes. Both use the same library,
+//! which opens plain paths with SQLite's own code.
 //!
-//! | | a process is killed | the power goes |
+//! | | lost if a process is killed | lost if the power fails |
 //! |---|---|---|
-//! | SQLite, WAL, NORMAL | nothing is lost | what came since the last checkpoint |
-//! | `durability=none` | what the log's thread has not written yet | what the system has not written |
+//! | SQLite, WAL, NORMAL | nothing | commits since the last checkpoint |
+//! | `durability=none` | commits not yet written by the log's thread | commits not yet written by the system |
 //! | `durability` interval, 100 ms | 100 ms | 100 ms |
 //!
 //! None of them waits for the disk.
@@ -18,10 +17,10 @@ use super::{
 use crate::Result;
 use crate::bench::BenchContext;
 
-/// Those that write at the same time.
+/// Concurrent writers.
 const WRITERS: u64 = 8;
 
-/// The same durability, as a folder's address has it and as a server does.
+/// The same durability, as an option of a folder's address and of a server.
 const IN_A_FOLDER: [(&str, &str); 2] = [("none", "?durability=none"), ("100 ms", "?durability=100")];
 const AT_A_SERVER: [(&str, ServerStorage); 3] = [
     ("none", ServerStorage::Durability("none")),
@@ -35,7 +34,7 @@ pub(in crate::bench) fn sqlite(bench: &BenchContext) -> Result<()> {
     inserts(bench, &programs)
 }
 
-/// One thread reads rows by their keys.
+/// Measures reads of rows by their keys, with one thread.
 fn reads(bench: &BenchContext, programs: &Programs) -> Result<()> {
     let program = programs.load.as_path();
     let rows = if bench.quick { ROWS / 20 } else { ROWS };
@@ -71,8 +70,8 @@ fn reads(bench: &BenchContext, programs: &Programs) -> Result<()> {
     Ok(())
 }
 
-/// Threads and processes insert rows, whose keys the database chooses, a
-/// transaction each, into an empty table.
+/// Measures threads and processes that insert rows with automatic keys into an empty table, one a
+/// transaction.
 fn inserts(bench: &BenchContext, programs: &Programs) -> Result<()> {
     let program = programs.load.as_path();
     let writing =

@@ -95,7 +95,7 @@ mod tests {
 
     /// Output of sqlite3 3.40.1, except for the semicolon.
     #[test]
-    fn long_statements_are_broken_as_sqlite3_breaks_them() {
+    fn long_statements_break_like_in_sqlite3() {
         let sql = "CREATE TABLE \"q r\" ( a, b,[c,d],\n e  text default('(xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx'), \
              primary key (a,b) ) without rowid";
         // Brackets inside quotes count.

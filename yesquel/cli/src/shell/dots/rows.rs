@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_taken_apart_as_sqlite3_does() {
+    fn rows_are_split_like_in_sqlite3() {
         let plain = |text| read(text, CSV);
         let rows = |rows: &[&str], odd: &[&str]| {
             let owned = |all: &[&str]| all.iter().map(|&one| one.to_owned()).collect::<Vec<String>>();

@@ -18,7 +18,7 @@ pub(super) enum SentRequest {
 }
 
 impl Run {
-    /// Checks a reply, or that there is rightly none.
+    /// Checks a reply, or that no reply is due.
     fn settle(&mut self, request: u64, asked: SentRequest, reply: Option<&[u8]>) {
         let reply = reply.map(|bytes| Reply::decode(bytes).unwrap());
         let is_too_old = |snapshot: Timestamp| !self.engine.is_kept(snapshot);
@@ -110,7 +110,7 @@ impl Run {
     }
 
     fn park(&mut self, request: u64, asked: SentRequest, waits: Option<Vec<TxnId>>) {
-        let waits = waits.unwrap_or_else(|| panic!("{asked:?} waits for nobody"));
+        let waits = waits.unwrap_or_else(|| panic!("{asked:?} waits for no transaction"));
         self.parked.push((request, waits, asked));
     }
 
@@ -137,7 +137,7 @@ impl Run {
         // Answered requests took effect in the order of the replies.
         for (request, reply) in self.replies() {
             let position = self.parked.iter().position(|(parked, ..)| *parked == request);
-            let (_, _, asked) = self.parked.remove(position.expect("a reply to somebody"));
+            let (_, _, asked) = self.parked.remove(position.expect("a waiting request"));
             self.settle(request, asked, Some(&reply));
         }
         for (request, mut waits, asked) in std::mem::take(&mut self.parked) {
@@ -146,7 +146,7 @@ impl Run {
                 && let SentRequest::Commit { writes, .. } = &asked
             {
                 // It was checked between the ones above, which may conflict with it now; it keeps
-                // waiting if it met one that still is prepared.
+                // waiting if it conflicts with one that is still prepared.
                 waits = self.reference.prepared_against(&Effect::of_all(writes));
             }
             if waits.is_empty() {

@@ -1,5 +1,5 @@
-"""A small application of Django's: python3 application.py NAME. It migrates there and back, works with its
-models, and prints what must be the same whichever engine answers.
+"""A small Django application: python3 application.py NAME. It migrates forward and back and uses its
+models. Its output must not depend on the engine.
 """
 
 import decimal
@@ -45,7 +45,7 @@ def migrate(*arguments):
     print("migrate", *arguments, said.getvalue().count("... OK"), "steps")
 
 
-# The first migration alone, rows, and then those that move the rows.
+# The first migration, rows, and then the migrations that move the rows.
 migrate("shop", "0001")
 with connection.cursor() as cursor:
     cursor.execute("INSERT INTO shop_customer(name) VALUES('Ada Lovelace'), ('Bob')")

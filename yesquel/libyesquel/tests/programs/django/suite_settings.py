@@ -1,5 +1,5 @@
-"""Settings for Django's own tests: on trees if YESQUEL_TEST_DATABASES is an address with a pair of
-braces in the place of a database's name, else on files of the working folder.
+"""Settings for Django's own tests: on trees if YESQUEL_TEST_DATABASES is an address with braces in
+place of the database's name, otherwise on files in the working folder.
 """
 
 import os
@@ -22,7 +22,7 @@ USE_TZ = False
 
 
 def assert_trees(sender, connection, **named):
-    """Stops unless each connection is to what it should be; some tests have names of their own."""
+    """Fails unless each connection uses the expected database; some tests choose the name themselves."""
     named_ours = str(connection.settings_dict["NAME"]).startswith("file:yesquel:")
     with connection.cursor() as cursor:
         cursor.execute("SELECT file FROM pragma_database_list WHERE name = 'main'")

@@ -1,5 +1,5 @@
-# Perl's DBD::SQLite on a database: perl shop.pl NAME. Prints what must be the
-# same whichever engine answers.
+# Perl's DBD::SQLite on a database: perl shop.pl NAME. The output must not depend
+# on the engine.
 
 use strict;
 use warnings;
@@ -35,7 +35,7 @@ print $dbh->selectrow_array('SELECT count(*) FROM word'), "\n";
 eval { $dbh->do("INSERT INTO word VALUES('W1', 'en', 0)") };
 print $dbh->err, ' ', $dbh->errstr, "\n";
 
-# A function, an aggregate and a collation of the application's.
+# A function, an aggregate and a collation of the application.
 $dbh->sqlite_create_function('reversed', 1, sub { scalar reverse $_[0] });
 $dbh->sqlite_create_collation('by_number', sub { substr($_[0], 1) <=> substr($_[1], 1) });
 print $json->encode($dbh->selectcol_arrayref(

@@ -1,5 +1,5 @@
 <?php
-// The class SQLite3 on a file that holds an address: php address_file.php FILE.
+// The class SQLite3 on a file that contains an address: php address_file.php FILE.
 
 require __DIR__ . '/engine.php';
 

@@ -1,6 +1,5 @@
 <?php
-// Stops unless the engine that the test asked for answers: whose library it is,
-// and whether the database is on trees.
+// Fails unless the expected engine is in use: the library, and trees or files.
 
 function assert_engine(callable $ask): void
 {

@@ -1,6 +1,6 @@
 <?php
-// PHP's PDO on a database: php pdo.php NAME. Prints what must be the same
-// whichever engine answers.
+// PHP's PDO on a database: php pdo.php NAME. The output must not depend on the
+// engine.
 
 require __DIR__ . '/engine.php';
 
@@ -59,6 +59,6 @@ $db->sqliteCreateFunction('backwards', 'strrev', 1);
 echo $db->query("SELECT backwards(name) FROM customer WHERE id = 2")->fetchColumn(), "\n";
 echo $db->exec('UPDATE sale SET cents = cents + 1 WHERE customer = 2'), " changed\n";
 
-// Another connection sees what was committed, and nothing else.
+// Another connection sees committed changes only.
 $other = new PDO('sqlite:' . $argv[1], null, null, [PDO::ATTR_ERRMODE => PDO::ERRMODE_EXCEPTION]);
 echo $other->query('SELECT sum(cents) FROM sale')->fetchColumn(), "\n";

@@ -1,6 +1,6 @@
 <?php
-// PHP's class SQLite3: php sqlite3.php NAME. It takes paths only, so that an
-// address comes to it by ATTACH.
+// PHP's class SQLite3: php sqlite3.php NAME. The class accepts paths only, so an
+// address is attached.
 
 require __DIR__ . '/engine.php';
 
@@ -40,7 +40,7 @@ try {
 } catch (Exception $error) {
     echo $db->lastErrorCode(), ' ', $db->lastExtendedErrorCode(), ' ', $db->lastErrorMsg(), "\n";
 }
-// A temporary table and one of trees in one statement.
+// A temporary table and a table on trees in one statement.
 $db->exec("CREATE TEMP TABLE cart(name, number); INSERT INTO cart VALUES('tea', 2), ('milk', 6)");
 echo $db->querySingle('SELECT sum(price * number) FROM cart JOIN shop.item USING(name)'), "\n";
 

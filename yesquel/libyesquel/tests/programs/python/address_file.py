@@ -1,4 +1,4 @@
-"""The file shop.db holds an address: python3 address_file.py ADDRESS."""
+"""The file shop.db contains an address: python3 address_file.py ADDRESS."""
 
 import os
 import pathlib
@@ -17,7 +17,7 @@ def is_on_trees(connection, schema="main"):
 
 
 def refused(*arguments, **named):
-    """Whether a name cannot be opened, or is no database."""
+    """Returns whether a name cannot be opened or is not a database."""
     try:
         with sqlite3.connect(*arguments, **named) as connection:
             connection.execute("SELECT * FROM sqlite_schema")
@@ -26,7 +26,7 @@ def refused(*arguments, **named):
     return False
 
 
-# By a path, by a URI, from another folder and by a link it is the database at the address.
+# A path, a URI, an absolute path and a link all open the database at the address.
 by_path = sqlite3.connect("shop.db")
 assert is_on_trees(by_path)
 by_path.execute("CREATE TABLE item(name TEXT)")
@@ -39,7 +39,7 @@ for name in "shop.db", os.path.abspath("shop.db"), "file:shop.db", "link.db", "f
     assert connection.execute("SELECT name FROM item").fetchall() == [("tea",)], name
     connection.close()
 
-# Attached, and for reading only.
+# Attached, and read-only.
 main = sqlite3.connect(":memory:")
 main.execute("ATTACH 'shop.db' AS shop")
 assert is_on_trees(main, "shop") and not is_on_trees(main)
@@ -51,16 +51,16 @@ try:
 except sqlite3.OperationalError as error:
     assert "readonly" in str(error), error
 
-# The file itself is read, and never written.
+# The file itself is never written.
 assert pathlib.Path("shop.db").read_bytes() == text
 
-# An address of nothing is an error that names no file of pages; nor is another text a database.
+# An invalid address is an error, and the file stays unchanged; any other text is not a database.
 for wrong in b"yesquel://", b"yesquel:?speed=9", b" " + text, b"shop.db", b"yesquel:" + b"x" * 5000:
     pathlib.Path("wrong.db").write_bytes(wrong)
     assert refused("wrong.db"), wrong
     assert pathlib.Path("wrong.db").read_bytes() == wrong
 
-# A folder of the address is relative to the file, wherever the program is.
+# The folder in an address is relative to the file, not to the working folder.
 os.mkdir("deep")
 pathlib.Path("deep/near.db").write_text("yesquel:trees-beside?durability=none\n")
 near = sqlite3.connect("deep/near.db")
@@ -68,7 +68,7 @@ near.execute("CREATE TABLE t(a)")
 assert is_on_trees(near) and os.path.isdir("deep/trees-beside") and not os.path.exists("trees-beside")
 near.close()
 
-# An empty file and one that is not there are plain databases, as ever.
+# Empty and missing files become plain databases, as with SQLite.
 pathlib.Path("empty.db").touch()
 for name in "empty.db", "new.db":
     plain = sqlite3.connect(name)

@@ -1,5 +1,5 @@
-"""CPython's own tests of sqlite3: python3 cpython.py FOLDER, where FOLDER/test_sqlite3 is. Prints each
-test with its outcome. With YESQUEL_TEST_DATABASES they are run on trees.
+"""CPython's own tests of sqlite3: python3 cpython.py FOLDER, which contains test_sqlite3. Prints the
+outcome of each test. With YESQUEL_TEST_DATABASES the tests run on trees.
 """
 
 import os
@@ -12,14 +12,14 @@ import test
 if "YESQUEL_TEST_DATABASES" in os.environ:
     import redirect  # noqa: F401
 
-# The package of Debian's tests is without these.
+# Debian's package of tests lacks these.
 test.__path__.append(sys.argv[1])
 
 MODULES = "backup dbapi dump factory hooks regression transactions types userfunctions".split()
 
 
 class Outcomes(unittest.TextTestResult):
-    """What became of each, in words that do not change from run to run."""
+    """The outcome of each test, without details that differ between runs."""
 
     def __init__(self, *arguments, **named):
         super().__init__(*arguments, **named)

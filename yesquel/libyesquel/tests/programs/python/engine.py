@@ -1,4 +1,4 @@
-"""Stops on import unless this process uses the SQLite that it should."""
+"""Fails on import unless this process uses the expected SQLite."""
 
 import os
 import sqlite3

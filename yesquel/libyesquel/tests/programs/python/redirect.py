@@ -1,9 +1,9 @@
-"""Makes the module sqlite3 use databases on trees, for suites that know nothing of them.
+"""Makes the module sqlite3 open databases on trees, for test suites that use plain names.
 
-Import it before what it is for. YESQUEL_TEST_DATABASES is an address with a pair of braces in the place
-of a database's name. `:memory:` is then a new database, gone with the suite; so is a file that is not
-there or is empty, into which the address is written: whoever opens the file again finds the same
-database, and who removes it begins anew.
+Import it before the suite. YESQUEL_TEST_DATABASES is an address with braces in place of the database's
+name. `:memory:` opens a new database, which is removed with the suite. A missing or empty file also
+becomes a new database: its address is written into the file. The next connection to the file opens the
+same database; after the file is removed, the next one opens a new database.
 """
 
 import itertools
@@ -23,7 +23,7 @@ def new_address():
 
 
 def prepare(name):
-    """Makes a file that holds an address of a name that would be a new database."""
+    """Writes the address of a new database into a missing or empty file."""
     if name == "" or name.startswith("file:") or os.path.isdir(name):
         return
     if not os.path.exists(name) or os.path.getsize(name) == 0:
@@ -31,7 +31,7 @@ def prepare(name):
             with open(name, "w") as file:
                 file.write(new_address() + "\n")
         except OSError:
-            # It cannot be opened as a database either.
+            # The file cannot be opened as a database either.
             pass
 
 
@@ -51,7 +51,7 @@ sqlite3.connect = sqlite3.dbapi2.connect = connect
 
 
 def assert_engine():
-    """Stops unless what the tests open is on trees."""
+    """Fails unless the tests open databases on trees."""
     connection = sqlite3.connect(":memory:")
     (file,) = connection.execute("SELECT file FROM pragma_database_list").fetchone()
     connection.close()

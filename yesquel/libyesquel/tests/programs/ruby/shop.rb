@@ -1,5 +1,5 @@
-# Ruby's sqlite3 on a database: ruby shop.rb NAME. Prints what must be the same
-# whichever engine answers.
+# Ruby's sqlite3 on a database: ruby shop.rb NAME. The output must not depend on
+# the engine.
 
 require "sqlite3"
 

@@ -1,6 +1,5 @@
--- Debian's sqlite3 on a database: sqlite3 NAME < shop.sql, in a folder of its
--- own. Prints what must be the same whichever engine answers; engine.sql has
--- asserted before which one that is.
+-- Debian's sqlite3 on a database: sqlite3 NAME < shop.sql, in an empty folder.
+-- The output must not depend on the engine, which engine.sql has printed before.
 .bail on
 CREATE TABLE kind(id INTEGER PRIMARY KEY, name TEXT UNIQUE);
 INSERT INTO kind(name) VALUES ('tree'), ('table'), ('a "quoted" one');
@@ -11,7 +10,7 @@ CREATE VIEW heavy_things AS SELECT name, weight FROM thing WHERE weight > 5;
 CREATE TRIGGER named AFTER INSERT ON thing WHEN new.name IS NULL BEGIN
   UPDATE thing SET name = 'thing ' || new.id WHERE id = new.id;
 END;
--- Whole numbers, for versions of SQLite write fractions with more or fewer digits.
+-- Integral values, since versions of SQLite print fractions with different digits.
 WITH RECURSIVE n(x) AS (VALUES(1) UNION ALL SELECT x + 1 FROM n WHERE x < 60)
   INSERT INTO thing(kind, weight, body) SELECT x % 3 + 1, x * 2.0, CAST('body ' || x AS BLOB) FROM n;
 CREATE VIRTUAL TABLE words USING fts5(text);
@@ -77,7 +76,7 @@ SELECT * FROM kind;
 REINDEX;
 VACUUM;
 
--- What was dumped and what was backed up is whole.
+-- The dump and the backup are complete.
 .print reading
 .backup main backup.db
 .open dumped.db

@@ -1,4 +1,4 @@
-"""What a shop has."""
+"""The models of a shop."""
 
 from django.db import models
 

@@ -12,7 +12,7 @@ class Migration(migrations.Migration):
     dependencies = [("shop", "0001_initial")]
     operations = [
         migrations.AddField("Customer", "short", models.CharField(max_length=20, default="")),
-        # It remakes the table: SQLite has no other way.
+        # SQLite can only do this by recreating the table.
         migrations.AlterField("Customer", "name", models.CharField(max_length=100, db_index=True)),
         migrations.RunPython(shorten, migrations.RunPython.noop),
         migrations.CreateModel(
