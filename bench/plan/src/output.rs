@@ -11,7 +11,7 @@ pub struct OutputOptions {
     /// `measurementtype`.
     pub measurement_type: &'static str,
     /// `measurement.interval`.
-    pub interval: ycsb::Interval,
+    pub interval: ycsb::IntervalMode,
     /// `hdrhistogram.percentiles`, in the order given.
     pub percentiles: Vec<f64>,
     /// Prefix of the paths of `.hdr` files; `None` for no files.
@@ -41,7 +41,8 @@ impl OutputOptions {
         if percentiles.iter().any(|p| !(0.0..=100.0).contains(p)) {
             reader.fault(&p::PERCENTILES, "percentiles are from 0 to 100");
         }
-        let interval = ycsb::Interval::from_name(reader.choice(&p::MEASUREMENT_INTERVAL)).unwrap_or_default();
+        let interval =
+            ycsb::IntervalMode::from_name(reader.choice(&p::MEASUREMENT_INTERVAL)).unwrap_or_default();
         let exporter = reader.text(&p::EXPORTER);
         if exporter != "json" && ycsb::Exporter::from_name(&exporter).is_none() {
             reader.fault(&p::EXPORTER, "no such exporter. Use YCSB's class names, 'ycsb' or 'json'");
@@ -68,7 +69,7 @@ impl OutputOptions {
             custom,
             paced,
             interval: self.interval,
-            kind: ycsb::Kind::from_name(self.measurement_type).unwrap_or_default(),
+            kind: ycsb::MeasurementType::from_name(self.measurement_type).unwrap_or_default(),
             percentiles: &self.percentiles,
             verbose: self.verbose,
             buckets: self.buckets,

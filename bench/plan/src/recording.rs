@@ -162,7 +162,7 @@ impl Observer for Recording<'_> {
 pub(crate) struct HdrFiles {
     prefix: String,
     every: Option<Duration>,
-    times: ycsb::Interval,
+    times: ycsb::IntervalMode,
     started: SystemTime,
     /// Begin and end of the open entry, from the start of the run.
     since: Duration,
@@ -174,7 +174,7 @@ pub(crate) struct HdrFiles {
 
 impl HdrFiles {
     /// Makes files whose paths begin with `prefix`. `None` for `every` gives one entry for the whole run.
-    pub(crate) fn new(prefix: String, every: Option<Duration>, times: ycsb::Interval) -> Self {
+    pub(crate) fn new(prefix: String, every: Option<Duration>, times: ycsb::IntervalMode) -> Self {
         HdrFiles {
             prefix,
             every,
@@ -203,9 +203,9 @@ impl HdrFiles {
                     }
                 };
                 match self.times {
-                    ycsb::Interval::Intended => sum(format!("{name}{outcome}"), response),
-                    ycsb::Interval::Op => sum(format!("{name}{outcome}"), &pair.service),
-                    ycsb::Interval::Both => {
+                    ycsb::IntervalMode::Intended => sum(format!("{name}{outcome}"), response),
+                    ycsb::IntervalMode::Op => sum(format!("{name}{outcome}"), &pair.service),
+                    ycsb::IntervalMode::Both => {
                         sum(format!("{name}{outcome}"), &pair.service);
                         sum(format!("Intended-{name}{outcome}"), response);
                     }

@@ -77,10 +77,10 @@ fn read_at_most(input: impl Read, max: u64) -> Result<ResultDocument, ReadError>
     }
     /// The version alone: documents of later versions may have other fields.
     #[derive(Deserialize)]
-    struct Version {
+    struct ResultVersion {
         schema_version: Option<u64>,
     }
-    let version: Version = serde_json::from_slice(&bytes).map_err(not_a_result)?;
+    let version: ResultVersion = serde_json::from_slice(&bytes).map_err(not_a_result)?;
     match version.schema_version {
         None | Some(0) => return Err(ReadError::NotAResult("it has no `schema_version`".to_owned())),
         Some(found) if found > u64::from(SCHEMA_VERSION) => return Err(ReadError::Newer { found }),

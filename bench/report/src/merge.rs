@@ -32,14 +32,14 @@ pub enum Together {
 
 /// A result and its name in warnings.
 #[derive(Debug, Clone, Copy)]
-pub struct Part<'a> {
+pub struct MergeInput<'a> {
     /// For example its folder.
     pub name: &'a str,
     /// The result.
     pub document: &'a ResultDocument,
 }
 
-impl Part<'_> {
+impl MergeInput<'_> {
     /// A note of the part, for the merged result.
     fn noted(&self, note: Note) -> MergedNote {
         MergedNote::OfPart { part: self.name.to_owned(), note: Box::new(note) }
@@ -94,7 +94,11 @@ pub enum MergeError {
 
 /// Merges results. Refuses results of different stores, workloads or phases, and duplicates; with
 /// `force` it notes them instead.
-pub fn merge(parts: &[Part<'_>], together: Together, force: bool) -> Result<ResultDocument, MergeError> {
+pub fn merge(
+    parts: &[MergeInput<'_>],
+    together: Together,
+    force: bool,
+) -> Result<ResultDocument, MergeError> {
     let Some(first) = parts.first() else { return Err(MergeError::Nothing) };
     let mut notes = Vec::new();
     for (index, part) in parts.iter().enumerate() {
@@ -154,8 +158,8 @@ pub fn merge(parts: &[Part<'_>], together: Together, force: bool) -> Result<Resu
 }
 
 /// A note if no instant exists at which all parts measured, by their clocks.
-fn not_at_once(parts: &[Part<'_>]) -> Option<MergedNote> {
-    let measured = |part: &Part<'_>| {
+fn not_at_once(parts: &[MergeInput<'_>]) -> Option<MergedNote> {
+    let measured = |part: &MergeInput<'_>| {
         let overall = &part.document.overall;
         let begun = part.document.run.started.parse::<jiff::Timestamp>().ok()?.as_duration().as_secs_f64();
         let start = begun + overall.warm_up_s;
@@ -169,8 +173,8 @@ fn not_at_once(parts: &[Part<'_>]) -> Option<MergedNote> {
     (apart_s > 0.0).then(|| MergedNote::NotAtOnce { parts: [first.clone(), last.clone()], apart_s })
 }
 
-fn alike(first: &Part<'_>, second: &Part<'_>) -> Result<(), MergeError> {
-    let of = |part: &Part<'_>| {
+fn alike(first: &MergeInput<'_>, second: &MergeInput<'_>) -> Result<(), MergeError> {
+    let of = |part: &MergeInput<'_>| {
         let run = &part.document.run;
         [
             ("the store", run.store.clone()),
@@ -207,7 +211,7 @@ fn joined_maps<V>(maps: &[&BTreeMap<String, V>], join: impl Fn(&[&V]) -> V) -> B
     values.into_iter().map(|(name, values)| (name.clone(), join(&values))).collect()
 }
 
-fn run(parts: &[Part<'_>], together: Together) -> RunFacts {
+fn run(parts: &[MergeInput<'_>], together: Together) -> RunFacts {
     let runs: Vec<&RunFacts> = parts.iter().map(|part| &part.document.run).collect();
     let text = |field: fn(&RunFacts) -> &str| joined(runs.iter().map(|run| field(run)));
     let clients = runs.iter().map(|run| run.clients);
@@ -238,7 +242,7 @@ fn run(parts: &[Part<'_>], together: Together) -> RunFacts {
 
 /// Merges environments: texts that differ are joined, numbers that differ are 0, and a note lists
 /// the machines.
-fn environment(parts: &[Part<'_>], notes: &mut Vec<MergedNote>) -> Environment {
+fn environment(parts: &[MergeInput<'_>], notes: &mut Vec<MergedNote>) -> Environment {
     let all: Vec<&Environment> = parts.iter().map(|part| &part.document.environment).collect();
     let text = |field: fn(&Environment) -> &str| joined(all.iter().map(|e| field(e)));
     let equal = |field: fn(&Environment) -> u64| {
@@ -255,7 +259,7 @@ fn environment(parts: &[Part<'_>], notes: &mut Vec<MergedNote>) -> Environment {
         debug: all.iter().any(|e| e.debug),
     };
     if all.iter().any(|e| **e != merged) {
-        let of = |part: &Part<'_>| {
+        let of = |part: &MergeInput<'_>| {
             let Environment { cpu, cores, memory_bytes, kernel, host, build, .. } =
                 &part.document.environment;
             format!("{}: {host}, {cpu}, {cores} cores, {memory_bytes} bytes, {kernel}, {build}", part.name)
@@ -265,7 +269,7 @@ fn environment(parts: &[Part<'_>], notes: &mut Vec<MergedNote>) -> Environment {
     merged
 }
 
-fn overall(parts: &[Part<'_>], together: Together) -> Overall {
+fn overall(parts: &[MergeInput<'_>], together: Together) -> Overall {
     let all: Vec<&Overall> = parts.iter().map(|part| &part.document.overall).collect();
     let longest = |field: fn(&Overall) -> f64| all.iter().map(|o| field(o)).fold(0.0, f64::max);
     let total = |field: fn(&Overall) -> f64| all.iter().map(|o| field(o)).sum::<f64>();
@@ -310,7 +314,7 @@ fn usage(all: &[&Usage], together: Together) -> Usage {
 }
 
 /// Adds up the load of clients; shares are those of the busiest.
-fn client(parts: &[Part<'_>], together: Together) -> Option<ClientLoad> {
+fn client(parts: &[MergeInput<'_>], together: Together) -> Option<ClientLoad> {
     let all: Vec<&ClientLoad> =
         parts.iter().map(|part| part.document.client.as_ref()).collect::<Option<_>>()?;
     let largest =
@@ -334,7 +338,7 @@ fn client(parts: &[Part<'_>], together: Together) -> Option<ClientLoad> {
 
 /// Merges watched processes. Processes with the same name and process ids that clients on one machine
 /// watched at the same time are the same: their usage counts once, by the largest account.
-fn processes(parts: &[Part<'_>], together: Together) -> Vec<ProcessLoad> {
+fn processes(parts: &[MergeInput<'_>], together: Together) -> Vec<ProcessLoad> {
     let mut merged: Vec<(&str, ProcessLoad)> = Vec::new();
     for part in parts {
         let host = part.document.environment.host.as_str();
@@ -379,7 +383,7 @@ fn times(all: &[(&str, &TimesResult)]) -> Result<Option<TimesResult>, MergeError
     Ok(response.zip(service).map(|(response, service)| TimesResult { response, service }))
 }
 
-fn metrics(parts: &[Part<'_>]) -> Result<Vec<MetricResult>, MergeError> {
+fn metrics(parts: &[MergeInput<'_>]) -> Result<Vec<MetricResult>, MergeError> {
     // Keep the order of the parts.
     let mut names: Vec<&str> = Vec::new();
     for metric in parts.iter().flat_map(|part| &part.document.metrics) {
@@ -390,7 +394,7 @@ fn metrics(parts: &[Part<'_>]) -> Result<Vec<MetricResult>, MergeError> {
     names.into_iter().map(|name| metric(parts, name)).collect()
 }
 
-fn metric(parts: &[Part<'_>], name: &str) -> Result<MetricResult, MergeError> {
+fn metric(parts: &[MergeInput<'_>], name: &str) -> Result<MetricResult, MergeError> {
     let all: Vec<(&str, &MetricResult)> = parts
         .iter()
         .flat_map(|part| part.document.metrics.iter().map(|metric| (part.name, metric)))
@@ -420,14 +424,14 @@ fn metric(parts: &[Part<'_>], name: &str) -> Result<MetricResult, MergeError> {
     })
 }
 
-fn buffered(parts: &[Part<'_>]) -> Option<BufferedResult> {
+fn buffered(parts: &[MergeInput<'_>]) -> Option<BufferedResult> {
     let all: Vec<_> = parts.iter().filter_map(|part| part.document.buffered.as_ref()).collect();
     let sum = |field: fn(&BufferedResult) -> u64| sum(all.iter().map(|buffered| field(buffered)));
     let whole = BufferedResult { sent: sum(|b| b.sent), lost: sum(|b| b.lost), unsent: sum(|b| b.unsent) };
     (!all.is_empty()).then_some(whole)
 }
 
-fn censored(parts: &[Part<'_>]) -> Result<Censored, MergeError> {
+fn censored(parts: &[MergeInput<'_>]) -> Result<Censored, MergeError> {
     let all = || parts.iter().map(|part| (part.name, &part.document.censored));
     Ok(Censored {
         in_flight: sum(all().map(|(_, c)| c.in_flight)),
@@ -438,7 +442,7 @@ fn censored(parts: &[Part<'_>]) -> Result<Censored, MergeError> {
 }
 
 fn pacing(
-    parts: &[Part<'_>],
+    parts: &[MergeInput<'_>],
     together: Together,
     notes: &mut Vec<MergedNote>,
 ) -> Result<Option<PacingResult>, MergeError> {
@@ -476,9 +480,9 @@ mod tests {
     use crate::sample;
     use proptest::prelude::*;
 
-    fn parts<'a>(documents: &'a [ResultDocument]) -> Vec<Part<'a>> {
+    fn parts<'a>(documents: &'a [ResultDocument]) -> Vec<MergeInput<'a>> {
         let names = ["a", "b", "c"];
-        names.iter().zip(documents).map(|(name, document)| Part { name, document }).collect()
+        names.iter().zip(documents).map(|(name, document)| MergeInput { name, document }).collect()
     }
 
     #[test]

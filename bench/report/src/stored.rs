@@ -127,10 +127,10 @@ pub fn read_experiment(path: &Path) -> Result<StoredExperiment, StoredError> {
     }
     /// The version alone: documents of later versions may have other fields.
     #[derive(serde::Deserialize)]
-    struct Version {
+    struct ExperimentVersion {
         experiment_version: u32,
     }
-    let version: Version = serde_json::from_slice(&bytes)
+    let version: ExperimentVersion = serde_json::from_slice(&bytes)
         .map_err(|error| fault(format!("no experiment of Serval's: {error}")))?;
     if version.experiment_version > EXPERIMENT_VERSION {
         return Err(fault(format!(

@@ -2,7 +2,7 @@
 
 use super::{
     costs,
-    load::{Metric, Point, Spread, Times},
+    load::{LoadMetric, LoadTimes, Point, Spread},
     view::View,
 };
 use crate::csv::table;
@@ -29,7 +29,7 @@ fn spread(Spread { value, low, high }: Spread) -> [String; 3] {
     [value, low, high].map(micros)
 }
 
-fn response(times: Option<&Times>) -> Vec<String> {
+fn response(times: Option<&LoadTimes>) -> Vec<String> {
     let Some(times) = times else { return vec![String::new(); 12] };
     let mut fields = Vec::from(spread(times.mean));
     fields.push(micros(times.p50.value));
@@ -39,7 +39,7 @@ fn response(times: Option<&Times>) -> Vec<String> {
     fields
 }
 
-fn service(times: Option<&Times>) -> Vec<String> {
+fn service(times: Option<&LoadTimes>) -> Vec<String> {
     let Some(times) = times else { return vec![String::new(); 8] };
     let mut fields = Vec::from(spread(times.mean));
     fields.extend([times.p50, times.p95, times.p99, times.p999].map(|spread| micros(spread.value)));
@@ -62,7 +62,7 @@ pub(super) fn write(view: &View<'_>, out: impl Write) -> Result<(), ::csv::Error
     table(out, COLUMNS, records)
 }
 
-fn record(experiment: &str, curve: &Curve, point: &Point, metric: &Metric) -> Vec<String> {
+fn record(experiment: &str, curve: &Curve, point: &Point, metric: &LoadMetric) -> Vec<String> {
     let optional =
         |number: Option<f64>, decimals: usize| number.map_or(String::new(), |n| format!("{n:.decimals$}"));
     let mut fields = vec![

@@ -3,7 +3,7 @@
 
 use super::{
     Block, Layout, Section,
-    load::{Metric, Point, Spread, Times},
+    load::{LoadMetric, LoadTimes, Point, Spread},
     view::{CurveView, STATISTICS, View, keys, operations, two_times},
 };
 use crate::plot::{Axis, Bar, Dot, Line, Plot, Shape, Upright};
@@ -14,7 +14,7 @@ const SMALL: (u32, u32) = (344, 250);
 const LARGE: (u32, u32) = (520, 280);
 
 /// Selects the response or the service times of an operation.
-type Which = fn(&Metric) -> Option<&Times>;
+type Which = fn(&LoadMetric) -> Option<&LoadTimes>;
 
 const RESPONSE: Which = |metric| metric.response.as_ref();
 const SERVICE: Which = |metric| metric.service.as_ref();
@@ -102,7 +102,12 @@ fn dot(x: Spread, y: Spread, point: &Point) -> Dot {
     }
 }
 
-fn sweep_line(curve: &CurveView<'_>, operation: &str, which: Which, statistic: fn(&Times) -> Spread) -> Line {
+fn sweep_line(
+    curve: &CurveView<'_>,
+    operation: &str,
+    which: Which,
+    statistic: fn(&LoadTimes) -> Spread,
+) -> Line {
     let at = |point: &Point| Some((point.throughput, statistic(which(point.metric(operation)?)?)));
     // A closed loop is not part of the sweep's line.
     let paced = curve.results.points.iter().filter(|point| point.target.is_some());

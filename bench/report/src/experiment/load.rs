@@ -63,7 +63,7 @@ pub(super) struct Point {
     pub(super) random: bool,
     /// Operations without an outcome at the end.
     pub(super) unfinished: u64,
-    pub(super) metrics: Vec<Metric>,
+    pub(super) metrics: Vec<LoadMetric>,
     /// Resource usage of the client.
     pub(super) client: Option<Used>,
     /// Resource usage of the watched processes.
@@ -90,18 +90,18 @@ pub(super) struct Spread {
 
 /// One operation at one point.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Metric {
+pub(super) struct LoadMetric {
     pub(super) name: String,
     pub(super) count: u64,
     pub(super) failed: u64,
     /// Of successful operations, if there are any.
-    pub(super) response: Option<Times>,
-    pub(super) service: Option<Times>,
+    pub(super) response: Option<LoadTimes>,
+    pub(super) service: Option<LoadTimes>,
 }
 
 /// Times in ns.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Times {
+pub(super) struct LoadTimes {
     pub(super) mean: Spread,
     pub(super) p50: Spread,
     pub(super) p95: Spread,
@@ -235,7 +235,7 @@ impl Point {
         }
     }
 
-    pub(super) fn metric(&self, name: &str) -> Option<&Metric> {
+    pub(super) fn metric(&self, name: &str) -> Option<&LoadMetric> {
         self.metrics.iter().find(|metric| metric.name == name)
     }
 }
@@ -284,13 +284,13 @@ impl Adding {
         [histogram.mean(), p50, p95, p99, p999]
     }
 
-    fn finish(&self) -> Option<Times> {
+    fn finish(&self) -> Option<LoadTimes> {
         if self.all.is_empty() {
             return None;
         }
         let whole = Self::numbers(&self.all);
         let spread = |at: usize| Spread::of(whole[at], self.each.iter().map(|numbers| numbers[at]));
-        Some(Times {
+        Some(LoadTimes {
             mean: spread(0),
             p50: spread(1),
             p95: spread(2),
@@ -397,7 +397,7 @@ impl Gathering {
         point.metrics = self
             .metrics
             .into_iter()
-            .map(|(name, AddingMetric { count, failed, response, service })| Metric {
+            .map(|(name, AddingMetric { count, failed, response, service })| LoadMetric {
                 name,
                 count,
                 failed,

@@ -18,7 +18,7 @@ mod warnings;
 
 use crate::{
     html::{PlotFile, named_apart},
-    plot::{Key, Plot},
+    plot::{LegendEntry, Plot},
     stored::{Stored, StoredError, StoredExperiment},
     terminal::Styles,
 };
@@ -177,7 +177,7 @@ struct Block {
     /// May be empty.
     heading: String,
     /// The legend, if the plots share one.
-    keys: Option<Vec<Key>>,
+    keys: Option<Vec<LegendEntry>>,
     layout: Layout,
     plots: Vec<Plot>,
     /// Whether the page has the plots; there are files of them in any case.
@@ -199,7 +199,7 @@ impl Block {
     }
 
     /// The block with one legend for all plots.
-    fn sharing(self, keys: Vec<Key>) -> Block {
+    fn sharing(self, keys: Vec<LegendEntry>) -> Block {
         Block { keys: Some(keys), ..self }
     }
 }

@@ -4,7 +4,7 @@
 use super::{Block, Layout, Part, Section, load::flag_text, summary::keeps, view::View};
 use crate::{
     html::parts::{Table, explained, heading, small},
-    plot::{Axis, Dot, Key, Line, Plot, Shape, Upright},
+    plot::{Axis, Dot, LegendEntry, Line, Plot, Shape, Upright},
     text::{escape, printable},
     units::{count, known, plural, rate, time},
 };
@@ -47,9 +47,9 @@ pub(super) fn section(view: &View<'_>) -> Option<Section> {
         let conditions = trials.iter().map(|(_, trial)| trial.values.len()).max().unwrap_or(0);
         let plots = (0..conditions).filter_map(|nth| plot(curve, highest, &trials, nth)).collect();
         let keys = vec![
-            Key { label: "kept".to_owned(), style: KEPT, shape: Shape::Dot },
-            Key { label: "broken".to_owned(), style: BROKEN, shape: Shape::Dot },
-            Key { label: "limit".to_owned(), style: LIMIT, shape: Shape::Line(Some((6, 4))) },
+            LegendEntry { label: "kept".to_owned(), style: KEPT, shape: Shape::Dot },
+            LegendEntry { label: "broken".to_owned(), style: BROKEN, shape: Shape::Dot },
+            LegendEntry { label: "limit".to_owned(), style: LIMIT, shape: Shape::Line(Some((6, 4))) },
         ];
         blocks.push(Block::new(printable(&curve.name, 60), Layout::Wide, plots).sharing(keys));
     }

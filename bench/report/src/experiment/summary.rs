@@ -2,7 +2,7 @@
 
 use super::{
     Part,
-    load::{Point, Times},
+    load::{LoadTimes, Point},
     phases,
     view::{CurveView, View, is_operation},
     warnings::warnings,
@@ -160,7 +160,8 @@ fn rows(text: &mut String, point: &Point, styles: &Styles) {
     let operations: Vec<_> = point.metrics.iter().filter(|metric| is_operation(metric)).collect();
     let mut first = true;
     for metric in operations {
-        let cells = |number: fn(&Times) -> f64| known(metric.response.as_ref(), |times| time(number(times)));
+        let cells =
+            |number: fn(&LoadTimes) -> f64| known(metric.response.as_ref(), |times| time(number(times)));
         // Only the first row has the columns of the point.
         let (offered, done, flags) = if first {
             let offered = known(point.target, rate);

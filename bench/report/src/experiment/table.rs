@@ -1,7 +1,7 @@
 //! The table of all points.
 
 use super::{
-    load::{Point, Spread, Times},
+    load::{LoadTimes, Point, Spread},
     summary::{keeps, saturates},
     view::{CurveView, View},
 };
@@ -26,7 +26,7 @@ fn cell(spread: Spread, write: fn(f64) -> String) -> String {
 }
 
 /// Cells of times.
-fn times(times: Option<&Times>) -> [String; 6] {
+fn times(times: Option<&LoadTimes>) -> [String; 6] {
     let Some(times) = times else { return ["–"; 6].map(str::to_owned) };
     let [mean, p50, p95, p99, p999] =
         [times.mean, times.p50, times.p95, times.p99, times.p999].map(|s| cell(s, time));

@@ -2,10 +2,10 @@
 
 use super::{
     Part,
-    load::{CurveResults, Metric, Point, Times},
+    load::{CurveResults, LoadMetric, LoadTimes, Point},
 };
 use crate::{
-    plot::{Key, Shape},
+    plot::{LegendEntry, Shape},
     sums::sums,
     text::printable,
 };
@@ -159,7 +159,7 @@ pub(super) fn most_frequent<'n>(counts: impl Iterator<Item = (&'n str, u64)>) ->
 }
 
 /// Whether a metric is an operation of the workload.
-pub(super) fn is_operation(metric: &Metric) -> bool {
+pub(super) fn is_operation(metric: &LoadMetric) -> bool {
     !is_beside(&metric.name)
 }
 
@@ -170,17 +170,17 @@ pub(super) fn two_times(curves: &[&CurveView<'_>], name: &str) -> bool {
 }
 
 /// A statistic of times, and its name.
-pub(super) type Statistic = (&'static str, fn(&Times) -> super::load::Spread);
+pub(super) type Statistic = (&'static str, fn(&LoadTimes) -> super::load::Spread);
 
 /// The statistics that plots of curves show.
 pub(super) const STATISTICS: [Statistic; 3] =
     [("mean", |times| times.mean), ("p95", |times| times.p95), ("p99", |times| times.p99)];
 
 /// The legend of the stores.
-pub(super) fn keys(curves: &[&CurveView<'_>], shape: fn(usize) -> Shape) -> Vec<Key> {
-    let mut keys: Vec<Key> = Vec::new();
+pub(super) fn keys(curves: &[&CurveView<'_>], shape: fn(usize) -> Shape) -> Vec<LegendEntry> {
+    let mut keys: Vec<LegendEntry> = Vec::new();
     for curve in curves {
-        let key = Key { label: curve.store.clone(), style: curve.style, shape: shape(curve.style) };
+        let key = LegendEntry { label: curve.store.clone(), style: curve.style, shape: shape(curve.style) };
         if !keys.contains(&key) {
             keys.push(key);
         }

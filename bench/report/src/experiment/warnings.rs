@@ -56,10 +56,10 @@ fn is_said_by_points(note: &Note) -> bool {
 }
 
 /// A point: its curve, and its load, which details may follow.
-type Named<'n> = (&'n str, String);
+type NamedPoint<'n> = (&'n str, String);
 
 /// The first points, by curve, and how many more: `redis at 2,000/s, 4,000/s; yesquel at 1,000/s`.
-fn some(points: &[Named<'_>]) -> String {
+fn some(points: &[NamedPoint<'_>]) -> String {
     let more = points.len().saturating_sub(NAMED_MAX);
     let curves = points[..points.len() - more].chunk_by(|a, b| a.0 == b.0);
     let curves: Vec<String> = curves
@@ -73,10 +73,10 @@ fn some(points: &[Named<'_>]) -> String {
 }
 
 /// Sentences without duplicates; each with its points unless it applies to all points above.
-fn each_once(said: Vec<(Named<'_>, String)>, above: &[Named<'_>]) -> Vec<String> {
+fn each_once(said: Vec<(NamedPoint<'_>, String)>, above: &[NamedPoint<'_>]) -> Vec<String> {
     let forms = together(said);
     let only = forms.len() == 1;
-    let line = |(sentence, points): (String, Vec<Named<'_>>)| match only || points == above {
+    let line = |(sentence, points): (String, Vec<NamedPoint<'_>>)| match only || points == above {
         true => sentence,
         false => format!("{}: {sentence}", some(&points)),
     };
@@ -84,12 +84,12 @@ fn each_once(said: Vec<(Named<'_>, String)>, above: &[Named<'_>]) -> Vec<String>
 }
 
 /// The name of a point.
-fn named<'v>(curve: &'v CurveView<'_>, point: &Point) -> Named<'v> {
+fn named<'v>(curve: &'v CurveView<'_>, point: &Point) -> NamedPoint<'v> {
     (&curve.name, point.load())
 }
 
 /// The points for which `more` is not `None`, with its text behind their load.
-fn those<'v>(view: &'v View<'_>, more: impl Fn(&Point) -> Option<String>) -> Vec<Named<'v>> {
+fn those<'v>(view: &'v View<'_>, more: impl Fn(&Point) -> Option<String>) -> Vec<NamedPoint<'v>> {
     let named = |(curve, point)| {
         let (curve, load) = named(curve, point);
         Some((curve, load + &more(point)?))
@@ -208,8 +208,8 @@ fn of_experiments(view: &View<'_>, say: Say<'_>) {
 
 /// The notes of runs, without duplicates and without those that warnings about points cover.
 fn of_runs(view: &View<'_>, say: Say<'_>) {
-    let mut own: Vec<(Named<'_>, String)> = Vec::new();
-    let mut late: Vec<(Named<'_>, String)> = Vec::new();
+    let mut own: Vec<(NamedPoint<'_>, String)> = Vec::new();
+    let mut late: Vec<(NamedPoint<'_>, String)> = Vec::new();
     let all = view.points().count();
     for (curve, point) in view.points() {
         for note in &point.notes {
@@ -260,7 +260,7 @@ fn numbers(view: &View<'_>, of: impl Fn(&Note) -> Option<String>) -> Vec<String>
 }
 
 /// Failures by operation, and the most frequent message.
-fn failures(view: &View<'_>, above: &[Named<'_>]) -> Vec<String> {
+fn failures(view: &View<'_>, above: &[NamedPoint<'_>]) -> Vec<String> {
     let mut said = Vec::new();
     for (curve, point) in view.points() {
         for metric in point.metrics.iter().filter(|metric| metric.failed > 0) {

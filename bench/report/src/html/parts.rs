@@ -2,7 +2,7 @@
 
 use crate::{
     notes::Warning,
-    plot::{Key, Plot, Shape, opacity, palette},
+    plot::{LegendEntry, Plot, Shape, opacity, palette},
     text::{escape, quoted},
 };
 use std::fmt::{Display, Write as _};
@@ -75,7 +75,7 @@ pub(crate) fn figure(page: &mut String, plot: &Plot, legend: bool) {
 }
 
 /// A legend.
-pub(crate) fn keys(page: &mut String, keys: &[Key]) {
+pub(crate) fn keys(page: &mut String, keys: &[LegendEntry]) {
     page.push_str("<span class=\"legend\">");
     for key in keys {
         let _ = write!(page, "<span>{}{}</span>", sample(key), escape(&key.label));
@@ -84,7 +84,7 @@ pub(crate) fn keys(page: &mut String, keys: &[Key]) {
 }
 
 /// The sample of a key: a small picture.
-fn sample(key: &Key) -> String {
+fn sample(key: &LegendEntry) -> String {
     let colour = palette::number(key.style);
     let shape = match key.shape {
         Shape::Line(dash) => {

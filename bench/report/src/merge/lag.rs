@@ -1,6 +1,6 @@
 //! Merges the lag of several results. Notes name what cannot be merged.
 
-use super::{MergeError, Part, Together, joined, latency};
+use super::{MergeError, MergeInput, Together, joined, latency};
 use crate::sums::{sum, sums};
 use serval_result::{
     document::Latency,
@@ -72,7 +72,7 @@ fn versions(lags: &[(&str, &LagResult)]) -> Result<Option<Versions>, MergeError>
 /// The merged lag of the parts; `None` if none measured it. The queue delivers each key once, so that
 /// no two parts have read the same key.
 pub(super) fn merged(
-    parts: &[Part<'_>],
+    parts: &[MergeInput<'_>],
     together: Together,
     notes: &mut Vec<MergedNote>,
 ) -> Result<Option<LagResult>, MergeError> {
@@ -181,8 +181,8 @@ mod tests {
 
     fn merge_all(documents: &[ResultDocument], together: Together) -> ResultDocument {
         let names = ["a", "b", "c"];
-        let parts: Vec<Part<'_>> =
-            names.iter().zip(documents).map(|(name, document)| Part { name, document }).collect();
+        let parts: Vec<MergeInput<'_>> =
+            names.iter().zip(documents).map(|(name, document)| MergeInput { name, document }).collect();
         merge(&parts, together, true).unwrap()
     }
 

@@ -30,7 +30,7 @@ const LEGEND_ROWS_MAX: usize = 12;
 /// Font size.
 const TEXT: u32 = 15;
 
-type Fault<DB> = DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>;
+type DrawFault<DB> = DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>;
 
 /// Registers the embedded font for bitmaps: the system may have none.
 fn fonts() {
@@ -188,8 +188,8 @@ impl Pen<'_> {
     }
 
     /// The legend of a file in rows, with the x position of each key.
-    fn legend(&self) -> Vec<Vec<(u32, &super::Key)>> {
-        let mut rows: Vec<Vec<(u32, &super::Key)>> = Vec::new();
+    fn legend(&self) -> Vec<Vec<(u32, &super::LegendEntry)>> {
+        let mut rows: Vec<Vec<(u32, &super::LegendEntry)>> = Vec::new();
         let mut x = u32::MAX;
         for key in self.plot.legend.iter().filter(|_| self.file) {
             let width = self.font(TEXT).layout_box(&key.label).map_or(0, |(_, (w, _))| w.max(0) as u32);
@@ -267,7 +267,7 @@ impl<DB: DrawingBackend> Canvas<'_, DB>
 where
     DB::ErrorType: 'static,
 {
-    fn draw(&self) -> Result<Inside, Fault<DB>> {
+    fn draw(&self) -> Result<Inside, DrawFault<DB>> {
         if self.pen.file {
             self.area.fill(&PAPER)?;
             self.draw_head()?;
@@ -326,7 +326,7 @@ where
         Ok(inside)
     }
 
-    fn draw_head(&self) -> Result<(), Fault<DB>> {
+    fn draw_head(&self) -> Result<(), DrawFault<DB>> {
         let title = self.pen.font(16).color(&TITLE);
         self.area.draw_text(&self.pen.plot.title, &title, (self.pen.part(16.0), self.pen.part(12.0)))?;
         for (row, keys) in self.pen.legend().into_iter().enumerate() {
@@ -365,7 +365,7 @@ where
         upright: &super::Upright,
         (x, bottom): (i32, i32),
         inside: &Inside,
-    ) -> Result<(), Fault<DB>> {
+    ) -> Result<(), DrawFault<DB>> {
         let ends = vec![(x, bottom), (x, inside.y.start)];
         match upright.style {
             Some(style) => self.path(ends, style, Some((2, 3)), 1)?,
@@ -382,7 +382,7 @@ where
         Ok(())
     }
 
-    fn line(&self, line: &Line, corner: &dyn Fn(f64, f64) -> (i32, i32)) -> Result<(), Fault<DB>> {
+    fn line(&self, line: &Line, corner: &dyn Fn(f64, f64) -> (i32, i32)) -> Result<(), DrawFault<DB>> {
         let paint = colour(line.style);
         for piece in &line.pieces {
             let mut points: Vec<(i32, i32)> = piece.iter().map(|(x, y)| corner(*x, *y)).collect();
@@ -419,7 +419,7 @@ where
     }
 
     /// A whisker from minimum to maximum.
-    fn whisker(&self, low: (i32, i32), high: (i32, i32), paint: RGBColor) -> Result<(), Fault<DB>> {
+    fn whisker(&self, low: (i32, i32), high: (i32, i32), paint: RGBColor) -> Result<(), DrawFault<DB>> {
         let style = paint.stroke_width(self.pen.scale);
         self.area.draw(&PathElement::new(vec![low, high], style))?;
         let r = self.pen.part(3.0);
@@ -430,7 +430,7 @@ where
     }
 
     /// The mark of a style.
-    fn mark(&self, (x, y): (i32, i32), style: usize, hollow: bool) -> Result<(), Fault<DB>> {
+    fn mark(&self, (x, y): (i32, i32), style: usize, hollow: bool) -> Result<(), DrawFault<DB>> {
         const RADIUS: f64 = 4.0;
         let paint = colour(style);
         let inner: ShapeStyle = if hollow { PAPER.filled() } else { paint.filled() };
@@ -455,7 +455,7 @@ where
         style: usize,
         dash: Option<Dash>,
         width: u32,
-    ) -> Result<(), Fault<DB>> {
+    ) -> Result<(), DrawFault<DB>> {
         let width = self.pen.px(width);
         match (dash, self.pen.output) {
             (None, _) => self.area.draw(&PathElement::new(points, colour(style).stroke_width(width))),
@@ -470,7 +470,7 @@ where
         }
     }
 
-    fn heat(&self, corner: &dyn Fn(f64, f64) -> (i32, i32)) -> Result<(), Fault<DB>> {
+    fn heat(&self, corner: &dyn Fn(f64, f64) -> (i32, i32)) -> Result<(), DrawFault<DB>> {
         let Some(heat) = &self.pen.plot.heat else { return Ok(()) };
         for (column, level, shade) in heat.cells() {
             let box_of =

@@ -1,7 +1,7 @@
 //! Heat maps: the distribution of times over time. A column is an interval and a cell a tenth of
 //! a decade; its opacity grows with the share of the interval's operations.
 
-use super::{Key, Shape};
+use super::{LegendEntry, Shape};
 use crate::sums::sum;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use std::ops::Range;
@@ -63,8 +63,8 @@ const TOLD: [(u64, &str); 4] =
     [(1, "0.1 %"), (10, "1 %"), (100, "10 %"), (1000, "100 % of the interval's operations")];
 
 /// The legend of shades.
-pub(super) fn keys() -> impl Iterator<Item = Key> {
-    TOLD.into_iter().map(|(thousandths, label)| Key {
+pub(super) fn keys() -> impl Iterator<Item = LegendEntry> {
+    TOLD.into_iter().map(|(thousandths, label)| LegendEntry {
         label: label.to_owned(),
         style: 1,
         shape: Shape::Cell(shade(thousandths, 1000)),

@@ -45,7 +45,7 @@ pub(crate) struct Plot {
     /// Cells of a heat map.
     pub(crate) heat: Option<Heat>,
     /// The legend.
-    pub(crate) legend: Vec<Key>,
+    pub(crate) legend: Vec<LegendEntry>,
 }
 
 impl Plot {
@@ -68,7 +68,7 @@ impl Plot {
     /// The plot with lines, and a legend of those that are not empty.
     pub(crate) fn with_lines(mut self, lines: Vec<Line>) -> Plot {
         for line in lines.iter().filter(|line| !line.is_empty() && !line.label.is_empty()) {
-            let key = Key {
+            let key = LegendEntry {
                 label: line.label.clone(),
                 style: line.style,
                 shape: if line.dots.is_empty() { Shape::Line(line.dash) } else { Shape::Dot },
@@ -107,7 +107,7 @@ impl Plot {
 
 /// An entry of the legend.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Key {
+pub(crate) struct LegendEntry {
     /// The label.
     pub(crate) label: String,
     /// Number of the style, from 1.

@@ -1,7 +1,7 @@
 //! The three forms in which YCSB writes its lines.
 
 use crate::ycsb::{
-    Line, Value,
+    ExportLine, Value,
     java::{java_double, json_double},
 };
 use std::io::{self, Write};
@@ -35,10 +35,10 @@ impl Exporter {
     }
 
     /// Writes lines in this form.
-    pub fn write(self, lines: &[Line], out: &mut impl Write) -> io::Result<()> {
+    pub fn write(self, lines: &[ExportLine], out: &mut impl Write) -> io::Result<()> {
         match self {
             Exporter::Text => {
-                for Line { metric, measurement, value } in lines {
+                for ExportLine { metric, measurement, value } in lines {
                     match value {
                         Value::Int(value) => writeln!(out, "[{metric}], {measurement}, {value}")?,
                         Value::Float(value) => {
@@ -59,7 +59,7 @@ impl Exporter {
 }
 
 /// Objects in the style of Jackson 1.9's pretty printer.
-fn objects(lines: &[Line], between: &str, out: &mut impl Write) -> io::Result<()> {
+fn objects(lines: &[ExportLine], between: &str, out: &mut impl Write) -> io::Result<()> {
     for (index, line) in lines.iter().enumerate() {
         if index > 0 {
             write!(out, "{between}")?;

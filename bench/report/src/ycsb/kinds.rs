@@ -1,6 +1,9 @@
 //! The lines of one measurement, by measurement type.
 
-use crate::ycsb::{Kind, Line, Options, Report, Side, Value, java::java_double, names::Named, us, whole};
+use crate::ycsb::{
+    ExportLine, MeasurementType, Options, Report, StartBasis, Value, java::java_double,
+    names::NamedMeasurement, us, whole,
+};
 use serval_measure::{
     histogram::Histogram,
     legacy::{LegacySeries, TimeKind},
@@ -11,17 +14,17 @@ use serval_model::Status;
 /// Appends lines under one name.
 struct Writer<'a> {
     name: String,
-    lines: &'a mut Vec<Line>,
+    lines: &'a mut Vec<ExportLine>,
 }
 
 impl<'a> Writer<'a> {
-    fn new(prefix: &str, name: &str, lines: &'a mut Vec<Line>) -> Self {
+    fn new(prefix: &str, name: &str, lines: &'a mut Vec<ExportLine>) -> Self {
         Writer { name: format!("{prefix}{name}"), lines }
     }
 
     fn line(&mut self, measurement: impl Into<String>, value: Value) {
         let (metric, measurement) = (self.name.clone(), measurement.into());
-        self.lines.push(Line { metric, measurement, value });
+        self.lines.push(ExportLine { metric, measurement, value });
     }
 
     fn int(&mut self, measurement: impl Into<String>, value: i64) {
@@ -40,24 +43,31 @@ impl<'a> Writer<'a> {
 }
 
 /// Appends all lines of a measurement.
-pub(super) fn write(report: &Report<'_>, side: Side, named: &Named, lines: &mut Vec<Line>) {
+pub(super) fn write(
+    report: &Report<'_>,
+    side: StartBasis,
+    named: &NamedMeasurement,
+    lines: &mut Vec<ExportLine>,
+) {
     let options = &report.options;
     let name = options.printed(side, &named.name);
     let returns = &named.returns[..];
     let times = || options.times(side, named, report.metrics);
     match options.kind {
-        Kind::Hdr => hdr(options, &times(), returns, Writer::new("", &name, lines)),
-        Kind::Buckets => {
+        MeasurementType::Hdr => hdr(options, &times(), returns, Writer::new("", &name, lines)),
+        MeasurementType::Buckets => {
             buckets(options, &series(report, side, named), returns, Writer::new("", &name, lines))
         }
-        Kind::TimeSeries => time_series(&series(report, side, named), returns, Writer::new("", &name, lines)),
-        Kind::Raw => raw(report, side, named, returns, Writer::new("", &name, lines)),
+        MeasurementType::TimeSeries => {
+            time_series(&series(report, side, named), returns, Writer::new("", &name, lines))
+        }
+        MeasurementType::Raw => raw(report, side, named, returns, Writer::new("", &name, lines)),
         // Of the two measurements, only the first counts statuses.
-        Kind::HdrAndBuckets => {
+        MeasurementType::HdrAndBuckets => {
             hdr(options, &times(), returns, Writer::new("Hdr", &name, lines));
             buckets(options, &series(report, side, named), &[], Writer::new("Bucket", &name, lines));
         }
-        Kind::HdrAndRaw => {
+        MeasurementType::HdrAndRaw => {
             hdr(options, &times(), returns, Writer::new("Hdr", &name, lines));
             raw(report, side, named, &[], Writer::new("Raw", &name, lines));
         }
@@ -98,10 +108,10 @@ fn ordinal(percentile: f64) -> String {
 }
 
 /// The series of a measurement that the older types keep.
-fn series(report: &Report<'_>, side: Side, named: &Named) -> LegacySeries {
+fn series(report: &Report<'_>, side: StartBasis, named: &NamedMeasurement) -> LegacySeries {
     let time = match side {
-        Side::Service => TimeKind::Service,
-        Side::Response => TimeKind::Response,
+        StartBasis::Service => TimeKind::Service,
+        StartBasis::Response => TimeKind::Response,
     };
     let mut sum = LegacySeries::default();
     for (metric, status) in &named.sources {
@@ -167,19 +177,28 @@ fn time_series(series: &LegacySeries, returns: &[(Status, u64)], mut out: Writer
 }
 
 /// The single times of a measurement.
-pub(super) fn samples<'a>(report: &'a Report<'_>, named: &'a Named) -> impl Iterator<Item = &'a RawSample> {
+pub(super) fn samples<'a>(
+    report: &'a Report<'_>,
+    named: &'a NamedMeasurement,
+) -> impl Iterator<Item = &'a RawSample> {
     report.raw.iter().filter(|sample| named.sources.contains(&(sample.metric, sample.status)))
 }
 
 /// A single time in µs.
-pub(super) fn sample_us(side: Side, sample: &RawSample) -> i64 {
+pub(super) fn sample_us(side: StartBasis, sample: &RawSample) -> i64 {
     us(match side {
-        Side::Service => sample.times.service,
-        Side::Response => sample.times.response,
+        StartBasis::Service => sample.times.service,
+        StartBasis::Response => sample.times.response,
     })
 }
 
-fn raw(report: &Report<'_>, side: Side, named: &Named, returns: &[(Status, u64)], mut out: Writer<'_>) {
+fn raw(
+    report: &Report<'_>,
+    side: StartBasis,
+    named: &NamedMeasurement,
+    returns: &[(Status, u64)],
+    mut out: Writer<'_>,
+) {
     let mut times: Vec<i64> = samples(report, named).map(|sample| sample_us(side, sample)).collect();
     times.sort_unstable();
     out.int("Total Operations", whole(times.len() as u64));

@@ -15,9 +15,9 @@ pub mod terms;
 mod tests;
 
 pub use export::Exporter;
-pub use status::{Status as StatusLine, remaining};
+pub use status::{StatusLine, remaining};
 
-use names::Named;
+use names::NamedMeasurement;
 use serval_measure::{
     histogram::Histogram,
     legacy::{LegacySeries, TimeKind},
@@ -39,7 +39,7 @@ pub type Legacy = BTreeMap<(Metric, Status, TimeKind), LegacySeries>;
 
 /// `measurement.interval`: which times are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Interval {
+pub enum IntervalMode {
     /// `op`: service times.
     #[default]
     Op,
@@ -49,13 +49,13 @@ pub enum Interval {
     Both,
 }
 
-impl Interval {
+impl IntervalMode {
     /// Parses the property's value.
-    pub fn from_name(name: &str) -> Option<Interval> {
+    pub fn from_name(name: &str) -> Option<IntervalMode> {
         match name {
-            "op" => Some(Interval::Op),
-            "intended" => Some(Interval::Intended),
-            "both" => Some(Interval::Both),
+            "op" => Some(IntervalMode::Op),
+            "intended" => Some(IntervalMode::Intended),
+            "both" => Some(IntervalMode::Both),
             _ => None,
         }
     }
@@ -63,7 +63,7 @@ impl Interval {
 
 /// `measurementtype`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Kind {
+pub enum MeasurementType {
     /// `hdrhistogram`.
     #[default]
     Hdr,
@@ -79,23 +79,23 @@ pub enum Kind {
     Raw,
 }
 
-impl Kind {
+impl MeasurementType {
     /// Parses the property's value.
-    pub fn from_name(name: &str) -> Option<Kind> {
+    pub fn from_name(name: &str) -> Option<MeasurementType> {
         match name {
-            "hdrhistogram" => Some(Kind::Hdr),
-            "histogram" => Some(Kind::Buckets),
-            "hdrhistogram+histogram" => Some(Kind::HdrAndBuckets),
-            "hdrhistogram+raw" => Some(Kind::HdrAndRaw),
-            "timeseries" => Some(Kind::TimeSeries),
-            "raw" => Some(Kind::Raw),
+            "hdrhistogram" => Some(MeasurementType::Hdr),
+            "histogram" => Some(MeasurementType::Buckets),
+            "hdrhistogram+histogram" => Some(MeasurementType::HdrAndBuckets),
+            "hdrhistogram+raw" => Some(MeasurementType::HdrAndRaw),
+            "timeseries" => Some(MeasurementType::TimeSeries),
+            "raw" => Some(MeasurementType::Raw),
             _ => None,
         }
     }
 
     /// Whether single times are printed, so that the run must keep them.
     pub fn is_raw(self) -> bool {
-        matches!(self, Kind::Raw | Kind::HdrAndRaw)
+        matches!(self, MeasurementType::Raw | MeasurementType::HdrAndRaw)
     }
 }
 
@@ -107,9 +107,9 @@ pub struct Options<'a> {
     /// Whether operations had intended starts (`target`).
     pub paced: bool,
     /// `measurement.interval`.
-    pub interval: Interval,
+    pub interval: IntervalMode,
     /// `measurementtype`.
-    pub kind: Kind,
+    pub kind: MeasurementType,
     /// `hdrhistogram.percentiles`, in the order given.
     pub percentiles: &'a [f64],
     /// `measurement.histogram.verbose`.
@@ -130,8 +130,8 @@ impl Default for Options<'_> {
         Options {
             custom: &[],
             paced: false,
-            interval: Interval::default(),
-            kind: Kind::default(),
+            interval: IntervalMode::default(),
+            kind: MeasurementType::default(),
             percentiles: &[50.0, 95.0, 99.0],
             verbose: false,
             buckets: 1000,
@@ -170,7 +170,7 @@ pub enum Value {
 
 /// One line: `[metric], measurement, value`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Line {
+pub struct ExportLine {
     /// For example `READ-FAILED`.
     pub metric: String,
     /// For example `99thPercentileLatency(us)`.
@@ -181,7 +181,7 @@ pub struct Line {
 
 /// Which of YCSB's two maps of measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Side {
+enum StartBasis {
     /// Times from the actual start.
     Service,
     /// Times from the intended start.
@@ -190,28 +190,32 @@ enum Side {
 
 impl Options<'_> {
     /// The maps to print, in order.
-    fn sides(&self) -> &'static [Side] {
+    fn sides(&self) -> &'static [StartBasis] {
         match self.interval {
-            Interval::Op => &[Side::Service],
-            Interval::Intended => &[Side::Response],
-            Interval::Both => &[Side::Service, Side::Response],
+            IntervalMode::Op => &[StartBasis::Service],
+            IntervalMode::Intended => &[StartBasis::Response],
+            IntervalMode::Both => &[StartBasis::Service, StartBasis::Response],
         }
     }
 
     /// The name under which a map's measurement is printed.
-    fn printed(&self, side: Side, name: &str) -> String {
+    fn printed(&self, side: StartBasis, name: &str) -> String {
         match (side, self.interval) {
-            (Side::Response, Interval::Intended) | (Side::Service, _) => name.to_owned(),
-            (Side::Response, _) => format!("Intended-{name}"),
+            (StartBasis::Response, IntervalMode::Intended) | (StartBasis::Service, _) => name.to_owned(),
+            (StartBasis::Response, _) => format!("Intended-{name}"),
         }
     }
 
     /// The times of a measurement.
-    fn times(&self, side: Side, named: &Named, metrics: &Metrics) -> Histogram {
+    fn times(&self, side: StartBasis, named: &NamedMeasurement, metrics: &Metrics) -> Histogram {
         let mut times = Histogram::new();
         for pair in named.sources.iter().filter_map(|key| metrics.get(key)) {
             // Without pacing the response times are the service times.
-            times.merge(if side == Side::Response && self.paced { &pair.response } else { &pair.service });
+            times.merge(if side == StartBasis::Response && self.paced {
+                &pair.response
+            } else {
+                &pair.service
+            });
         }
         times
     }
@@ -219,8 +223,8 @@ impl Options<'_> {
 
 impl Report<'_> {
     /// Returns all lines, in YCSB's order.
-    pub fn lines(&self) -> Vec<Line> {
-        let overall = |measurement: &str, value| Line {
+    pub fn lines(&self) -> Vec<ExportLine> {
+        let overall = |measurement: &str, value| ExportLine {
             metric: "OVERALL".to_owned(),
             measurement: measurement.to_owned(),
             value,
@@ -247,7 +251,7 @@ impl Report<'_> {
     /// Writes every single time as the kinds `raw` and `hdrhistogram+raw` do,
     /// before the lines; `epoch_ms` is the run's start since 1970.
     pub fn write_raw_points(&self, epoch_ms: u64, out: &mut impl Write) -> io::Result<()> {
-        let prefix = if self.options.kind == Kind::HdrAndRaw { "Raw" } else { "" };
+        let prefix = if self.options.kind == MeasurementType::HdrAndRaw { "Raw" } else { "" };
         for &side in self.options.sides() {
             for named in names::in_order(&self.options, side, names::counts(self.metrics)) {
                 let name = format!("{prefix}{}", self.options.printed(side, &named.name));

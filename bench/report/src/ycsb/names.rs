@@ -1,7 +1,7 @@
 //! The names of YCSB's measurements, and the order in which it prints them.
 
 use crate::ycsb::{
-    Interval, Metrics, Options, Side,
+    IntervalMode, Metrics, Options, StartBasis,
     java::{map_order, name_order},
 };
 use serval_model::{Metric, Status, java};
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// A measurement in one of YCSB's maps.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Named {
+pub(super) struct NamedMeasurement {
     /// Its key in the map, without `Intended-`.
     pub(super) name: String,
     /// The metrics and statuses whose times it holds.
@@ -52,18 +52,18 @@ fn rank(metric: Metric) -> usize {
 /// The measurements of one of YCSB's maps, in its iteration order.
 pub(super) fn in_order(
     options: &Options<'_>,
-    side: Side,
+    side: StartBasis,
     counts: impl Iterator<Item = ((Metric, Status), u64)>,
-) -> Vec<Named> {
+) -> Vec<NamedMeasurement> {
     let mut by_rank: Vec<_> = counts.filter(|(_, count)| *count > 0).collect();
     by_rank.sort_by_key(|((metric, status), _)| (rank(*metric), *status));
-    let mut entries: Vec<Named> = Vec::new();
+    let mut entries: Vec<NamedMeasurement> = Vec::new();
     for ((metric, status), count) in by_rank {
         let operation = metric.name(options.custom);
-        if side == Side::Service || has_response(metric) {
+        if side == StartBasis::Service || has_response(metric) {
             entry(&mut entries, name_of(options, metric, status)).sources.push((metric, status));
         }
-        let counted_here = side == Side::Service || options.interval == Interval::Intended;
+        let counted_here = side == StartBasis::Service || options.interval == IntervalMode::Intended;
         if has_returns(metric) && counted_here {
             entry(&mut entries, operation.to_owned()).returns.push((status, count));
         }
@@ -79,9 +79,9 @@ pub(super) fn in_order(
 }
 
 /// The entry of a name; inserts it if there is none.
-fn entry(entries: &mut Vec<Named>, name: String) -> &mut Named {
+fn entry(entries: &mut Vec<NamedMeasurement>, name: String) -> &mut NamedMeasurement {
     let at = entries.iter().position(|e| e.name == name).unwrap_or_else(|| {
-        entries.push(Named { name, sources: Vec::new(), returns: Vec::new() });
+        entries.push(NamedMeasurement { name, sources: Vec::new(), returns: Vec::new() });
         entries.len() - 1
     });
     &mut entries[at]

@@ -1,14 +1,14 @@
 //! The status line that YCSB prints every few seconds.
 
-use crate::ycsb::{Kind, Metrics, Options, java::two_decimals, names, us};
+use crate::ycsb::{MeasurementType, Metrics, Options, java::two_decimals, names, us};
 use jiff::Zoned;
 use serval_measure::histogram::Histogram;
-use serval_model::{Metric, Status as Outcome};
+use serval_model::{Metric, Status};
 use std::time::Duration;
 
 /// The contents of a status line.
 #[derive(Debug, Clone)]
-pub struct Status<'a> {
+pub struct StatusLine<'a> {
     /// The properties.
     pub options: Options<'a>,
     /// The label that it begins with.
@@ -24,12 +24,12 @@ pub struct Status<'a> {
     /// Remaining operations; 0 if unknown.
     pub todo: u64,
     /// Everything measured so far, which the line lists even without new times.
-    pub seen: &'a [(Metric, Outcome)],
+    pub seen: &'a [(Metric, Status)],
     /// Times since the last status line, in YCSB's [`terms`](crate::ycsb::terms).
     pub interval: &'a Metrics,
 }
 
-impl Status<'_> {
+impl StatusLine<'_> {
     /// Returns the line without a newline; it ends with a space, as in YCSB. It goes to standard error,
     /// and for `measurementtype=timeseries` also to standard output.
     pub fn line(&self) -> String {
@@ -60,15 +60,15 @@ impl Status<'_> {
     }
 }
 
-fn summary(kind: Kind, name: &str, times: &Histogram) -> String {
+fn summary(kind: MeasurementType, name: &str, times: &Histogram) -> String {
     match kind {
-        Kind::Hdr => hdr(name, times),
-        Kind::Buckets | Kind::TimeSeries => average(name, times),
-        Kind::Raw => raw(name, times),
-        Kind::HdrAndBuckets => {
+        MeasurementType::Hdr => hdr(name, times),
+        MeasurementType::Buckets | MeasurementType::TimeSeries => average(name, times),
+        MeasurementType::Raw => raw(name, times),
+        MeasurementType::HdrAndBuckets => {
             format!("{}\n{}", hdr(&format!("Hdr{name}"), times), average(&format!("Bucket{name}"), times))
         }
-        Kind::HdrAndRaw => {
+        MeasurementType::HdrAndRaw => {
             format!("{}\n{}", hdr(&format!("Hdr{name}"), times), raw(&format!("Raw{name}"), times))
         }
     }

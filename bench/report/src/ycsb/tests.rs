@@ -9,7 +9,7 @@ use serval_measure::{
 use serval_model::{Outcome, java::string_hash};
 use std::sync::Arc;
 
-fn text(lines: &[Line]) -> String {
+fn text(lines: &[ExportLine]) -> String {
     let mut out = Vec::new();
     Exporter::Text.write(lines, &mut out).unwrap();
     String::from_utf8(out).unwrap()
@@ -157,9 +157,9 @@ fn compare(golden_text: &str, options: Options<'_>, kind: Option<LegacyKind>) ->
     // Percentiles in a histogram of a few wide buckets, and units of time,
     // depend on the times.
     let fixed = |group: &Golden| -> Vec<(String, Option<u64>)> {
-        let lines = group
-            .iter()
-            .filter(|(_, m, _)| options.kind == Kind::Hdr || !is_number(m) || options.kind == Kind::Buckets);
+        let lines = group.iter().filter(|(_, m, _)| {
+            options.kind == MeasurementType::Hdr || !is_number(m) || options.kind == MeasurementType::Buckets
+        });
         lines
             .map(|(metric, m, value)| {
                 let counted = m.ends_with("Operations") || m.starts_with("Return=");
@@ -205,33 +205,33 @@ fn the_published_version_has_known_differences() {
 #[test]
 fn structure_is_ycsbs_with_intended_times() {
     let of = |paced, interval| Options { paced, interval, ..Options::default() };
-    compare(golden_file!("op-paced.txt"), of(true, Interval::Op), None);
-    compare(golden_file!("both.txt"), of(false, Interval::Both), None);
-    compare(golden_file!("both-paced.txt"), of(true, Interval::Both), None);
-    compare(golden_file!("intended-paced.txt"), of(true, Interval::Intended), None);
+    compare(golden_file!("op-paced.txt"), of(true, IntervalMode::Op), None);
+    compare(golden_file!("both.txt"), of(false, IntervalMode::Both), None);
+    compare(golden_file!("both-paced.txt"), of(true, IntervalMode::Both), None);
+    compare(golden_file!("intended-paced.txt"), of(true, IntervalMode::Intended), None);
     // The same as for `op`, paced or not.
-    assert_eq!(Options::default().interval, Interval::Op);
+    assert_eq!(Options::default().interval, IntervalMode::Op);
 }
 
 #[test]
 fn structure_is_ycsbs_for_older_types() {
     let of = |kind| Options { kind, ..Options::default() };
     let buckets = Some(LegacyKind::Buckets(1000));
-    compare(golden_file!("histogram.txt"), of(Kind::Buckets), buckets);
-    let five = Options { buckets: 5, verbose: true, ..of(Kind::Buckets) };
+    compare(golden_file!("histogram.txt"), of(MeasurementType::Buckets), buckets);
+    let five = Options { buckets: 5, verbose: true, ..of(MeasurementType::Buckets) };
     compare(golden_file!("histogram-verbose.txt"), five, Some(LegacyKind::Buckets(5)));
-    let both = Options { interval: Interval::Both, ..of(Kind::HdrAndBuckets) };
+    let both = Options { interval: IntervalMode::Both, ..of(MeasurementType::HdrAndBuckets) };
     compare(golden_file!("hdr-histogram.txt"), both, buckets);
     let series = Some(LegacyKind::TimeSeries { granularity_ms: 100 });
     compare(
         golden_file!("timeseries.txt"),
-        Options { paced: true, interval: Interval::Op, ..of(Kind::TimeSeries) },
+        Options { paced: true, interval: IntervalMode::Op, ..of(MeasurementType::TimeSeries) },
         series,
     );
-    compare(golden_file!("raw.txt"), of(Kind::Raw), None);
+    compare(golden_file!("raw.txt"), of(MeasurementType::Raw), None);
     compare(
         golden_file!("raw-no-summary.txt"),
-        Options { raw_no_summary: true, ..of(Kind::HdrAndRaw) },
+        Options { raw_no_summary: true, ..of(MeasurementType::HdrAndRaw) },
         None,
     );
 }
@@ -254,7 +254,7 @@ fn the_three_forms_are_ycsbs_to_the_byte() {
     let strip = |text: &str| {
         text.lines().filter(|l| !l.contains("TOTAL_GC")).map(|l| format!("{l}\n")).collect::<String>()
     };
-    let lines = |text: &str| -> Vec<Line> {
+    let lines = |text: &str| -> Vec<ExportLine> {
         let whole = |m: &str| !m.starts_with("Average") && !m.starts_with("Throughput") && !m.contains('%');
         let lines = golden_with_gc(text);
         lines
@@ -262,7 +262,7 @@ fn the_three_forms_are_ycsbs_to_the_byte() {
             .map(|(metric, measurement, value)| {
                 let int = whole(&measurement);
                 let value = if int { Value::Int(value as i64) } else { Value::Float(value) };
-                Line { metric, measurement, value }
+                ExportLine { metric, measurement, value }
             })
             .collect()
     };
@@ -288,7 +288,7 @@ fn golden_with_gc(text: &str) -> Golden {
 
 #[test]
 fn infinities_and_nan_are_quoted_as_by_jackson() {
-    let line = Line { metric: "A\"".into(), measurement: "b".into(), value: Value::Float(f64::NAN) };
+    let line = ExportLine { metric: "A\"".into(), measurement: "b".into(), value: Value::Float(f64::NAN) };
     let mut out = Vec::new();
     Exporter::JsonArray.write(&[line], &mut out).unwrap();
     let out = String::from_utf8(out).unwrap();
@@ -337,9 +337,9 @@ fn the_status_line_is_ycsbs() {
             )
         );
     }
-    let start = status_line(&[], Options { kind: Kind::Buckets, ..Options::default() }, 0, 0);
+    let start = status_line(&[], Options { kind: MeasurementType::Buckets, ..Options::default() }, 0, 0);
     assert_eq!(start, "mine 2026-04-05 06:07:08:009 0 sec: 0 operations; est completion in 0 second  ");
-    let stalled = status_line(&[], Options { kind: Kind::Raw, ..Options::default() }, 0, 5);
+    let stalled = status_line(&[], Options { kind: MeasurementType::Raw, ..Options::default() }, 0, 5);
     assert!(stalled.contains("in 106751991167300 days 15 hours "), "{stalled}");
 }
 
@@ -359,11 +359,11 @@ fn response_times_are_printed_where_they_belong() {
     let read = "Operations, 1\n[READ], AverageLatency(us), 1.999\n[READ], MinLatency(us), 1\n\
                 [READ], MaxLatency(us), 1\n[READ], Return=OK, 1\n";
     let overall = "[OVERALL], RunTime(ms), 0\n[OVERALL], Throughput(ops/sec), Infinity\n[READ], ";
-    assert_eq!(report(Interval::Op), format!("{overall}{read}"));
-    let both = report(Interval::Both);
+    assert_eq!(report(IntervalMode::Op), format!("{overall}{read}"));
+    let both = report(IntervalMode::Both);
     assert!(both.starts_with(&format!("{overall}{read}[Intended-READ], Operations, 1\n")), "{both}");
     assert!(both.ends_with("[Intended-READ], MaxLatency(us), 5000\n"), "{both}");
-    let intended = report(Interval::Intended);
+    let intended = report(IntervalMode::Intended);
     assert!(intended.contains("[READ], MaxLatency(us), 5000\n[READ], Return=OK"), "{intended}");
 }
 
@@ -391,7 +391,7 @@ fn batches(options: &RecorderOptions) -> (Totals, Legacy) {
 }
 
 /// The lines of the batches, in YCSB's terms.
-fn of_batches(kind: Kind, legacy: Option<LegacyKind>) -> (String, String) {
+fn of_batches(kind: MeasurementType, legacy: Option<LegacyKind>) -> (String, String) {
     let raw = kind.is_raw().then(serval_measure::raw::RawLog::to_memory);
     let log = raw.as_ref().map(|(log, _)| log.clone());
     let options = RecorderOptions { paced: true, legacy, raw: log };
@@ -415,7 +415,7 @@ fn of_batches(kind: Kind, legacy: Option<LegacyKind>) -> (String, String) {
 #[test]
 fn batches_are_converted_as_by_ycsbs_bindings() {
     let overall = "[OVERALL], RunTime(ms), 1000\n[OVERALL], Throughput(ops/sec), 23.0\n";
-    let (lines, _) = of_batches(Kind::Hdr, None);
+    let (lines, _) = of_batches(MeasurementType::Hdr, None);
     let returns = "[INSERT], Return=OK, 2\n[INSERT], Return=BATCHED_OK, 20\n[INSERT], Return=ERROR, 1\n";
     let failed = "[INSERT-FAILED], Operations, 1\n[INSERT-FAILED], AverageLatency(us), 40000.999\n";
     assert!(lines.starts_with(overall), "{lines}");
@@ -432,17 +432,18 @@ fn batches_are_converted_as_by_ycsbs_bindings() {
     assert!(lines.contains(failed), "{lines}");
     assert!(!lines.contains("BATCH]") && !lines.contains("FLUSH"), "{lines}");
 
-    let (lines, _) = of_batches(Kind::Buckets, Some(LegacyKind::Buckets(100)));
+    let (lines, _) = of_batches(MeasurementType::Buckets, Some(LegacyKind::Buckets(100)));
     assert!(lines.contains("[INSERT], Operations, 22\n[INSERT], AverageLatency(us), 3636."), "{lines}");
     assert!(lines.contains("[INSERT], MinLatency(us), 0\n[INSERT], MaxLatency(us), 40000\n"), "{lines}");
     assert!(lines.contains("[INSERT], 95thPercentileLatency(us), 40000\n"), "{lines}");
 
-    let (lines, _) = of_batches(Kind::TimeSeries, Some(LegacyKind::TimeSeries { granularity_ms: 100 }));
+    let (lines, _) =
+        of_batches(MeasurementType::TimeSeries, Some(LegacyKind::TimeSeries { granularity_ms: 100 }));
     assert!(lines.contains("[INSERT], Operations, 22\n"), "{lines}");
     // One batch in each; the second failed.
     assert!(lines.contains("[INSERT], 0, 4000.0\n[INSERT], 100, 3333."), "{lines}");
 
-    let (lines, points) = of_batches(Kind::Raw, None);
+    let (lines, points) = of_batches(MeasurementType::Raw, None);
     assert!(lines.contains("[INSERT], Total Operations, 22\n"), "{lines}");
     assert_eq!(points.lines().filter(|line| *line == "INSERT,1,0").count(), 9, "{points}");
     assert_eq!(points.lines().filter(|line| line.starts_with("INSERT,")).count(), 22, "{points}");
@@ -455,7 +456,7 @@ fn raw_points_come_in_order_of_time() {
     let sample = |end_ns| RawSample { metric: Metric::READ, status: Status::Ok, client: 1, end_ns, times };
     let mut metrics = Metrics::new();
     metrics.entry((Metric::READ, Status::Ok)).or_default().service.record(5_999);
-    let options = Options { kind: Kind::HdrAndRaw, ..Options::default() };
+    let options = Options { kind: MeasurementType::HdrAndRaw, ..Options::default() };
     let legacy = Legacy::new();
     let raw = [sample(9_000_000), sample(2_000_000)];
     let report =

@@ -192,8 +192,8 @@ pub(crate) fn report(args: &ReportArgs) -> Result<(), Failure> {
 pub(crate) fn merge(args: &MergeArgs) -> Result<(), Failure> {
     let documents = args.results.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
     let names: Vec<String> = args.results.iter().map(|path| path.display().to_string()).collect();
-    let parts: Vec<merge::Part<'_>> =
-        names.iter().zip(&documents).map(|(name, document)| merge::Part { name, document }).collect();
+    let parts: Vec<merge::MergeInput<'_>> =
+        names.iter().zip(&documents).map(|(name, document)| merge::MergeInput { name, document }).collect();
     let together = if args.one_after_another { merge::Together::InTurn } else { merge::Together::AtOnce };
     let merged =
         merge::merge(&parts, together, args.force).map_err(|error| Failure::usage(error.to_string()))?;
