@@ -94,14 +94,21 @@ mod tests {
     #[test]
     fn differing_settings_are_named_with_both_values() {
         let stored = "title = \"a\"\n[run]\nseed = 7\ntime = \"10s\"\n[[stores]]\nname = \"redis\"\n";
-        let told = |given: &str| PlanDifferences::of(stored, given).to_string();
-        assert_eq!(told(&stored.replace('7', "8")), ": run.seed: stored 7, given 8");
+        let differences = |given: &str| PlanDifferences::of(stored, given).to_string();
+        assert_eq!(differences(&stored.replace('7', "8")), ": run.seed: stored 7, given 8");
         assert_eq!(
-            told(&format!("{}[stores.properties]\n\"redis.host\" = \"h\"\n", stored.replace("10s", "5s"))),
+            differences(&format!(
+                "{}[stores.properties]\n\"redis.host\" = \"h\"\n",
+                stored.replace("10s", "5s")
+            )),
             ": run.time: stored \"10s\", given \"5s\"; stores.redis.properties.redis.host: stored nothing, given \"h\""
         );
-        assert!(told("").ends_with("stored \"redis\", given nothing; and 1 more"), "{}", told(""));
-        assert_eq!(told(stored), "");
-        assert_eq!(told("no plan"), "");
+        assert!(
+            differences("").ends_with("stored \"redis\", given nothing; and 1 more"),
+            "{}",
+            differences("")
+        );
+        assert_eq!(differences(stored), "");
+        assert_eq!(differences("no plan"), "");
     }
 }

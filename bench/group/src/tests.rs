@@ -1,6 +1,6 @@
 //! Tests of the sums of a group: they equal the clients' work.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use crate::{
     intervals::{Intervals, end},

@@ -4,8 +4,8 @@ use crate::units::{plural, rate, time};
 use serval_result::load::{Change, ChangeShape, Stalls, Stationarity};
 
 /// The sentence about stalls.
-pub(crate) fn stalled(told: &Stalls, judged_s: f64) -> String {
-    format!("The run stalled while it was measured: {}.", stalls(told, judged_s))
+pub(crate) fn stalled(found: &Stalls, judged_s: f64) -> String {
+    format!("The run stalled while it was measured: {}.", stalls(found, judged_s))
 }
 
 /// The sentence about changes.
@@ -16,34 +16,34 @@ pub(crate) fn changed(throughput: Option<&Change>, service: Option<&Change>, jud
 
 /// How throughput and service time changed.
 pub(crate) fn changes(throughput: Option<&Change>, service: Option<&Change>, judged_s: f64) -> String {
-    let throughput = throughput.map(|told| change("throughput", told, judged_s, per_second));
-    let service = service.map(|told| change("the mean service time", told, judged_s, time));
+    let throughput = throughput.map(|found| change("throughput", found, judged_s, per_second));
+    let service = service.map(|found| change("the mean service time", found, judged_s, time));
     throughput.into_iter().chain(service).collect::<Vec<_>>().join("; ")
 }
 
 /// A short text for a table.
 pub(crate) fn in_short(stationarity: &Stationarity) -> String {
-    let change = |name: &str, told: &Change| {
-        let how = match told.shape {
+    let change = |name: &str, found: &Change| {
+        let how = match found.shape {
             ChangeShape::Drift => "between first and last third".to_owned(),
-            ChangeShape::Step => format!("at second {}", second(told.from_s)),
+            ChangeShape::Step => format!("at second {}", second(found.from_s)),
             ChangeShape::Episode => {
-                format!("from second {} to {}", second(told.from_s), second(told.to_s))
+                format!("from second {} to {}", second(found.from_s), second(found.to_s))
             }
         };
-        format!("{name} {:+.1} % {how}", told.change * 100.0)
+        format!("{name} {:+.1} % {how}", found.change * 100.0)
     };
-    let told = [
-        stationarity.throughput.as_ref().map(|told| change("throughput", told)),
-        stationarity.service.as_ref().map(|told| change("mean service time", told)),
+    let found = [
+        stationarity.throughput.as_ref().map(|found| change("throughput", found)),
+        stationarity.service.as_ref().map(|found| change("mean service time", found)),
         stationarity.stalls.as_ref().map(|stalls| {
             format!("{}, {} in all", plural(stalls.count, "stall"), time(stalls.total_s * 1e9))
         }),
     ];
-    let told: Vec<String> = told.into_iter().flatten().collect();
-    match told.is_empty() {
+    let found: Vec<String> = found.into_iter().flatten().collect();
+    match found.is_empty() {
         true => format!("no change over {}", time(stationarity.judged_s * 1e9)),
-        false => told.join("; "),
+        false => found.join("; "),
     }
 }
 
@@ -57,8 +57,8 @@ fn second(s: f64) -> String {
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }
 
-fn change(name: &str, told: &Change, judged_s: f64, write: fn(f64) -> String) -> String {
-    let Change { shape, from_s, to_s, before, after, change } = told;
+fn change(name: &str, found: &Change, judged_s: f64, write: fn(f64) -> String) -> String {
+    let Change { shape, from_s, to_s, before, after, change } = found;
     let (verb, more) = if *change < 0.0 { ("fell", "lower") } else { ("rose", "higher") };
     let size = format!("{:.1} %", change.abs() * 100.0);
     let (before, after, whole) = (write(*before), write(*after), time(judged_s * 1e9));
@@ -81,8 +81,8 @@ fn change(name: &str, told: &Change, judged_s: f64, write: fn(f64) -> String) ->
 }
 
 /// When the store did nearly nothing, and for how long.
-pub(crate) fn stalls(told: &Stalls, judged_s: f64) -> String {
-    let Stalls { count, total_s, longest_s, longest_at_s } = told;
+pub(crate) fn stalls(found: &Stalls, judged_s: f64) -> String {
+    let Stalls { count, total_s, longest_s, longest_at_s } = found;
     let (longest, all) = (time(longest_s * 1e9), time(total_s * 1e9));
     let (at, whole) = (second(*longest_at_s), time(judged_s * 1e9));
     match count {
@@ -98,20 +98,20 @@ pub(crate) fn stalls(told: &Stalls, judged_s: f64) -> String {
 mod tests {
     use super::*;
 
-    fn told(shape: ChangeShape, before: f64, after: f64) -> Change {
+    fn found(shape: ChangeShape, before: f64, after: f64) -> Change {
         Change { shape, from_s: 24.0, to_s: 36.0, before, after, change: after / before - 1.0 }
     }
 
     #[test]
     fn texts_about_changes_have_their_numbers() {
-        let drift = told(ChangeShape::Drift, 20_100.0, 16_500.0);
+        let drift = found(ChangeShape::Drift, 20_100.0, 16_500.0);
         assert_eq!(
             changed(Some(&drift), None, 60.0),
             "The run changed while it was measured: throughput fell by 17.9 % within the measured 60.0 s: first third \
              20,100/s, last third 16,500/s. Its numbers are of all of that together."
         );
-        let step = told(ChangeShape::Step, 100.0, 120.0);
-        let episode = told(ChangeShape::Episode, 1e6, 2e6);
+        let step = found(ChangeShape::Step, 100.0, 120.0);
+        let episode = found(ChangeShape::Episode, 1e6, 2e6);
         assert_eq!(
             changed(Some(&step), Some(&episode), 60.0),
             "The run changed while it was measured: throughput rose by 20.0 % at second 24 of the measured 60.0 s: \

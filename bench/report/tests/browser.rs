@@ -2,7 +2,7 @@
 //! not blank. Screenshots are in `browser/` of the target directory's `tmp`.
 //!
 //! `cargo xtask test` sets SERVAL_TEST_BROWSER to Chromium's path; without it the test is ignored.
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod synthetic;
 

@@ -1,5 +1,5 @@
 //! Results of searches: on the page, as plots, and as CSV.
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod synthetic;
 

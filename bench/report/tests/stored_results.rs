@@ -1,5 +1,5 @@
 //! Reports of stored experiments of every kind, and of several together.
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod synthetic;
 

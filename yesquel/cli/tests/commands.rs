@@ -1,6 +1,6 @@
 //! Commands as a user runs them, each test against its own server.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::{
     io::{BufRead, BufReader, Read, Write},

@@ -5,7 +5,7 @@
 //! The server is killed after a random number of acknowledgements. `KILLS=100` sets the number of
 //! kills, `SEED=7` repeats the same random numbers.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod support;
 

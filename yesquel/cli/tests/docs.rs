@@ -1,6 +1,6 @@
 //! The commands of `yesquel` that the pages for users show: all of them parse.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 #[path = "../../../xtask/src/docs/examples.rs"]
 mod examples;

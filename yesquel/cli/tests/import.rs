@@ -1,6 +1,6 @@
 //! `yesquel import`: SQLite's files become databases, complete or absent.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 #[path = "support/program.rs"]
 mod program;

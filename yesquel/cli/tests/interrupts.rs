@@ -1,6 +1,6 @@
 //! Ctrl-C while the server does not answer: the command ends, and the data is intact.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 #[path = "support/program.rs"]
 mod program;

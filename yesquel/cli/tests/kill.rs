@@ -6,7 +6,7 @@
 //!
 //! `KILLS=1000` sets the number of kills, `SEED=7` repeats the same instants.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod support;
 

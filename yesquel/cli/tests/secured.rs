@@ -1,6 +1,6 @@
 //! The commands for SQL at a server that wants encryption and a credential.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 #[path = "support/program.rs"]
 mod program;

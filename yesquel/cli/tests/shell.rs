@@ -1,7 +1,7 @@
 //! `yesquel shell` with scripts: its output compared with that of SQLite's own shell, and its exit
 //! status.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 #[path = "support/program.rs"]
 mod program;

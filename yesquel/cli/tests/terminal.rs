@@ -2,7 +2,7 @@
 //!
 //! Tests wait for output of the shell; a timeout only ends a test that hangs.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 #[path = "support/program.rs"]
 mod program;

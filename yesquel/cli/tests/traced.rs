@@ -7,7 +7,7 @@
 //!
 //! `cargo xtask test` sets the path of strace in the environment; without it the test is ignored.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! Checks which engine answers, and that the other one is stock SQLite.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use yesquel_differential::engine::{EngineConnection, SqlEngine};
 use yesquel_differential::value::SqlValue;

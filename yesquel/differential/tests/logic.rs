@@ -1,6 +1,6 @@
 //! sqllogictest scripts on stock SQLite, and on trees in memory, in a folder and at a server.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use sqllogictest::Runner;
 use std::{fs, path::PathBuf};

@@ -1,7 +1,7 @@
 //! Memory near its budget: growth is refused, deletes continue, and no sequence of requests exceeds
 //! the budget. `src/budget.rs` of the engine has the rules.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use yesquel_engine::{Caller, Checkpoint, Effects, Engine, EngineSettings, LogRecord, Now};
 use yesquel_model::{KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};

@@ -1,7 +1,7 @@
 //! Timestamps over restarts: they never decrease, servers that shut down cleanly continue where
 //! they stopped, and servers that crash advance by no more than other servers tolerate.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 

@@ -4,7 +4,7 @@
 //! Random transactions, leases and votes, compared with a list of the holders and their deadlines.
 //! `SEEDS=from..to` chooses seeds.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::collections::BTreeMap;
 use yesquel_engine::{Caller, Effects, Engine, EngineSettings, Now};

@@ -1,7 +1,7 @@
 //! A handmade history for each anomaly, which is found under its name, and similar histories
 //! without it.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use yesquel_histories::{
     AnomalyKind, AnomalyOrder, ConsistencyModel, Dependency, HistoryError, ListOperation, RecordedOutcome,

@@ -8,7 +8,7 @@
 //! The last transaction reads every list, so that the order of all appends is known.
 //! `SEEDS=from..to` chooses seeds.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod store;
 

@@ -1,7 +1,7 @@
 //! A simulated store has clean histories without faults, and each fault is found. `SEEDS=from..to`
 //! chooses seeds.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod store;
 

@@ -1,6 +1,6 @@
 //! Amount of work for long histories: deterministic counts.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod store;
 

@@ -4,7 +4,7 @@
 //! `cargo xtask test` builds it and sets its path in the environment; without it these tests are
 //! ignored.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 #[path = "../../sqlite/tests/symbols/mod.rs"]
 mod symbols;

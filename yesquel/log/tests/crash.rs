@@ -4,7 +4,7 @@
 //! After every crash all synced records exist, every record was written, records are in order, and
 //! the log continues. `SEEDS=from..to` chooses seeds.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::path::Path;
 use yesquel_log::{

@@ -57,7 +57,7 @@ impl SharedState {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
     use crate::{Core, ManualTime, ReplySink};
     use yesquel_engine::{Caller, EngineSettings};

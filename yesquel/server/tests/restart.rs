@@ -1,6 +1,6 @@
 //! A core on a folder: acknowledged state survives every kind of end.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::{
     collections::BTreeMap,

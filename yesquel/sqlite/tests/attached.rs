@@ -1,6 +1,6 @@
 //! A transaction that reads a second database of the same store later than the first.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use rusqlite::Connection;
 use tempfile::TempDir;

@@ -1,6 +1,6 @@
 //! Collations of the application.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use rusqlite::{Connection, OpenFlags};
 use std::cmp::Ordering;

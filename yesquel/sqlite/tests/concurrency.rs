@@ -1,6 +1,6 @@
 //! Concurrent writers.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags};
 use std::{thread, time::Duration};

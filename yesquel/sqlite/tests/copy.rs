@@ -1,7 +1,7 @@
 //! Copies of whole databases by the backup interface, from and to trees: in steps, of one snapshot,
 //! atomically.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use rusqlite::{
     Connection,

@@ -1,6 +1,6 @@
 //! Error messages for users.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use rusqlite::{Connection, OpenFlags};
 use std::process::id;

@@ -1,7 +1,7 @@
 //! `fork()`: a connection belongs to the process that opened it. In a child it fails, the child
 //! opens its own, and the parent's is not harmed.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 #![expect(unsafe_code, reason = "fork() is the system's")]
 
 use rusqlite::{Connection, Error, ErrorCode};

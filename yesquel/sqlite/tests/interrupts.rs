@@ -1,7 +1,7 @@
 //! `sqlite3_interrupt` while a statement waits for a silent server or for other connections: it
 //! ends at once, and the connection stays usable.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod relay;
 

@@ -1,7 +1,7 @@
 //! Isolation of transactions: the cases of Hermitage (<https://github.com/ept/hermitage>) in SQL.
 //! Snapshot isolation allows write skew, and none of the other anomalies.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, types::Value};
 use tempfile::TempDir;

@@ -1,6 +1,6 @@
 //! Databases in memory, private or shared by name.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use rusqlite::Connection;
 

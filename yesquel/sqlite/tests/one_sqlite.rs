@@ -3,7 +3,7 @@
 //!
 //! This binary is the hard case: it calls SQLite by rusqlite only, and nothing of `yesquel-sqlite`.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod symbols;
 use rusqlite::Connection;

@@ -1,7 +1,7 @@
 //! Statements whose cached schema is outdated before their first request: errors follow from the
 //! current schema, and schema changes see those of other connections.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use rusqlite::Connection;
 use tempfile::TempDir;

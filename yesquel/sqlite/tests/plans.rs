@@ -1,6 +1,6 @@
 //! Statements that are compiled again, and statements that are not.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use rusqlite::{Connection, Statement, StatementStatus};
 

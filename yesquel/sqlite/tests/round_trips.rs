@@ -1,6 +1,6 @@
 //! Costs of statements in round trips to a server.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 #![allow(unsafe_code, reason = "connections are identified by their pointers")]
 
 use rusqlite::{Connection, OpenFlags};

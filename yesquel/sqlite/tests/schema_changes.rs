@@ -4,7 +4,7 @@
 //! data is consistent: sums hold, indexes agree with their tables, unique indexes have no
 //! duplicates, and there is no tree that the schema does not name.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags, Statement};
 use std::{thread, time::Duration};

@@ -1,6 +1,6 @@
 //! Servers with encryption and a credential, as addresses specify them.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use rusqlite::Connection;
 use std::fs;

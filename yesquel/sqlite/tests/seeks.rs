@@ -1,6 +1,6 @@
 //! Results of seeks, compared with SQLite's own b-trees.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use rusqlite::{Connection, OpenFlags, types::Value};
 

@@ -4,7 +4,7 @@
 //! The reference is the list of committed transactions. A seed draws the steps; `SEEDS=from..to`
 //! chooses seeds. A failing list is shortened.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::{
     collections::BTreeMap,

@@ -1,6 +1,6 @@
 //! A server whose memory budget is exhausted, as its clients see it.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::{
     fs,

@@ -1,6 +1,6 @@
 //! Bulk-loaded maps: after a commit, after a rollback, and after the death of the process.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::sync::Arc;
 use yesquel::{

@@ -1,6 +1,6 @@
 //! Failing connection attempts: when and how they are reported.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::{
     io::{Read, Write},

@@ -10,7 +10,7 @@
 //! write returns at once here, since writes are deferred to the commit. A statement that blocks
 //! there and then fails is a conflict at the commit here.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::{array, sync::Arc, thread};
 use yesquel::{

@@ -1,6 +1,6 @@
 //! Large values: pieces in nodes of their own, which are collected when no snapshot sees them.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::{
     path::Path,

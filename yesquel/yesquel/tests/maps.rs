@@ -1,6 +1,6 @@
 //! Databases and maps as an application uses them.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::ops::Bound;
 use yesquel::{Conflict, CoreError, DataFolderError, Database, Error, Refusal, Store};

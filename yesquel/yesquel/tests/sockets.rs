@@ -1,6 +1,6 @@
 //! Servers on sockets: the same behaviour as embedded, and failures of the network.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::{
     io::{Read, Write},

@@ -39,7 +39,7 @@ const NAME_MAX: usize = 80;
 /// An experiment with its results. A single run is one with a single point.
 #[derive(Debug, Clone)]
 pub struct Part {
-    /// Name that tells it from other parts.
+    /// Name, different from other parts.
     name: String,
     experiment: StoredExperiment,
     loaded: Loaded,
@@ -48,7 +48,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// Reads what is stored, under a name that tells it from other parts.
+    /// Reads what is stored, under a name different from other parts.
     pub fn read(name: &str, stored: &Stored) -> Result<Part, StoredError> {
         let name = crate::text::printable(name, NAME_MAX);
         match stored {

@@ -46,13 +46,13 @@ pub const COLUMNS: &str = "\
     response_p95_us,response_p99_us,response_max_us,incomplete";
 
 /// A phase and its result.
-struct Told<'a> {
+struct StoredPhase<'a> {
     number: usize,
     entry: &'a PhaseEntry,
     result: Option<&'a ResultDocument>,
 }
 
-impl<'a> Told<'a> {
+impl<'a> StoredPhase<'a> {
     fn name(&self) -> String {
         printable(&self.entry.name, 60)
     }
@@ -97,10 +97,10 @@ impl<'a> Told<'a> {
     }
 }
 
-fn told(part: &Part) -> Vec<Told<'_>> {
+fn stored_phases(part: &Part) -> Vec<StoredPhase<'_>> {
     let results = part.loaded.phases.iter().map(Option::as_ref).chain(std::iter::repeat(None));
     let phases = part.experiment.document.phases.iter().zip(results).enumerate();
-    phases.map(|(nth, (entry, result))| Told { number: nth + 1, entry, result }).collect()
+    phases.map(|(nth, (entry, result))| StoredPhase { number: nth + 1, entry, result }).collect()
 }
 
 /// Whether it is an experiment of phases.
@@ -121,9 +121,9 @@ pub(super) fn warnings(part: &Part) -> Vec<Warning> {
         all.push(Warning { text, details: Vec::new() });
     }
     let mut said: Vec<(String, Warning)> = Vec::new();
-    for told in told(part) {
-        let name = told.name();
-        all.extend(told.entry.incomplete.iter().map(|why| Warning {
+    for phase in stored_phases(part) {
+        let name = phase.name();
+        all.extend(phase.entry.incomplete.iter().map(|why| Warning {
             text: format!(
                 "{name} is incomplete: {}. Its numbers are of the part that was done; resuming the experiment \
                  makes it again.",
@@ -131,7 +131,7 @@ pub(super) fn warnings(part: &Part) -> Vec<Warning> {
             ),
             details: Vec::new(),
         }));
-        said.extend(told.notes().iter().map(|note| (name.clone(), Warning::from(note))));
+        said.extend(phase.notes().iter().map(|note| (name.clone(), Warning::from(note))));
     }
     // Merge the warnings that several phases share.
     let texts = said.iter().enumerate().map(|(nth, (_, warning))| (nth, warning.text.clone()));
@@ -150,10 +150,10 @@ pub(super) fn warnings(part: &Part) -> Vec<Warning> {
     all
 }
 
-fn cells(told: &Told<'_>) -> [String; 4] {
+fn cells(phase: &StoredPhase<'_>) -> [String; 4] {
     // The first phase begins after microseconds: show 0 s.
     let seconds = |s: f64| if s < 1e-3 { "0 s".to_owned() } else { time(s * 1e9) };
-    let entry = told.entry;
+    let entry = phase.entry;
     [
         seconds(entry.start_s),
         seconds(entry.end_s - entry.start_s),
@@ -168,20 +168,20 @@ pub(super) fn table(page: &mut String, part: &Part) {
     let mut table = Table::numbers(
         "no. | <phase | <kind | start | took | operations | /s | failed | <operation | p50 | p95 | p99",
     );
-    for told in told(part) {
-        let entry = told.entry;
+    for phase in stored_phases(part) {
+        let entry = phase.entry;
         let name = match &entry.folder {
             // The page lies in the experiment's folder, so that the link is relative.
             Some(folder) if part.experiment.is_inside(folder) => {
-                format!("<a href=\"{}/report.html\">{}</a>", escape(folder), escape(told.name()))
+                format!("<a href=\"{}/report.html\">{}</a>", escape(folder), escape(phase.name()))
             }
-            _ => escape(told.name()),
+            _ => escape(phase.name()),
         };
         let name = if entry.incomplete.is_some() { name + INCOMPLETE } else { name };
-        let [start, took, operations, per_s] = cells(&told);
+        let [start, took, operations, per_s] = cells(&phase);
         let (kind, failed) = (escape(printable(&entry.kind, 20)), known(entry.failed, count));
-        let mut first = [told.number.to_string(), name, kind, start, took, operations, per_s, failed];
-        for (operation, times) in told.times(40) {
+        let mut first = [phase.number.to_string(), name, kind, start, took, operations, per_s, failed];
+        for (operation, times) in phase.times(40) {
             table.row(std::mem::take(&mut first).into_iter().chain([escape(operation)]).chain(times));
         }
     }
@@ -191,17 +191,17 @@ pub(super) fn table(page: &mut String, part: &Part) {
         "Times of operations are response times. Start: since the start of the first phase. The time of a load or run \
          includes the opening of connections.",
     );
-    let lags = lags(&told(part)).into_iter().map(|(name, lag)| (name, crate::lag::in_short(lag)));
+    let lags = lags(&stored_phases(part)).into_iter().map(|(name, lag)| (name, crate::lag::in_short(lag)));
     facts(page, "Read-after-write lag", lags);
     programs(page, part);
 }
 
 /// The output of programs.
 fn programs(page: &mut String, part: &Part) {
-    for told in told(part).iter().filter(|told| !told.entry.output.is_empty()) {
-        heading(page, &told.name());
-        explained(page, &printable(told.entry.command.as_deref().unwrap_or_default(), 500));
-        preformatted(page, &told.entry.output.join("\n"));
+    for phase in stored_phases(part).iter().filter(|phase| !phase.entry.output.is_empty()) {
+        heading(page, &phase.name());
+        explained(page, &printable(phase.entry.command.as_deref().unwrap_or_default(), 500));
+        preformatted(page, &phase.entry.output.join("\n"));
     }
 }
 
@@ -213,19 +213,19 @@ pub(super) fn summary(text: &mut String, part: &Part, styles: &Styles) {
         "PHASE", "at", "took", "count", "/s", "", "p50", "p95", "p99"
     );
     line(text, &head, styles.heading);
-    for told in told(part) {
-        let [start, took, operations, per_s] = cells(&told);
-        let mark = if told.entry.incomplete.is_some() { INCOMPLETE } else { "" };
-        let name = format!("{} {}", told.number, told.name());
+    for phase in stored_phases(part) {
+        let [start, took, operations, per_s] = cells(&phase);
+        let mark = if phase.entry.incomplete.is_some() { INCOMPLETE } else { "" };
+        let name = format!("{} {}", phase.number, phase.name());
         let name: String = name.chars().take(24 - mark.len()).chain(mark.chars()).collect();
         let mut first = format!("{name:<24} {start:>8} {took:>8} {operations:>9} {per_s:>9}");
-        for (operation, [p50, p95, p99]) in told.times(7) {
+        for (operation, [p50, p95, p99]) in phase.times(7) {
             let row = format!("{first:62}  {operation:<7} {p50:>7} {p95:>7} {p99:>7}");
             line(text, &row, anstyle::Style::new());
             first.clear();
         }
     }
-    let phases = told(part);
+    let phases = stored_phases(part);
     let lags = lags(&phases);
     if !lags.is_empty() {
         text.push('\n');
@@ -240,11 +240,11 @@ pub(super) fn summary(text: &mut String, part: &Part, styles: &Styles) {
 
 /// The plots of all phases on one axis.
 pub(super) fn section(part: &Part) -> Option<Section> {
-    let phases = told(part);
-    let end = phases.iter().map(|told| told.entry.end_s).fold(0.0, f64::max);
+    let phases = stored_phases(part);
+    let end = phases.iter().map(|phase| phase.entry.end_s).fold(0.0, f64::max);
     let mut axis = TimePlots::new(end, HEIGHT)?;
     axis.uprights = uprights(&phases, end);
-    let series: Vec<_> = phases.iter().map(|told| (told.zero(), told.series())).collect();
+    let series: Vec<_> = phases.iter().map(|phase| (phase.zero(), phase.series())).collect();
     let timeline = Timeline { stretched: true, ..Timeline::of_series(&series) };
     let done = std::iter::once(timeline.operations()).chain(timeline.offered());
     let mut plots: Vec<Plot> = axis.rates("Operations a second", done.collect()).into_iter().collect();
@@ -261,30 +261,30 @@ pub(super) fn section(part: &Part) -> Option<Section> {
 }
 
 /// A mark at the start of each phase, with its name if there is room.
-fn uprights(phases: &[Told<'_>], end: f64) -> Vec<Upright> {
+fn uprights(phases: &[StoredPhase<'_>], end: f64) -> Vec<Upright> {
     let mut left_of = f64::NEG_INFINITY;
-    let upright = |told: &Told<'_>| {
-        let x = told.entry.start_s;
+    let upright = |phase: &StoredPhase<'_>| {
+        let x = phase.entry.start_s;
         let fits = (x - left_of) / end * 1040.0 >= NAME_MIN;
         if fits {
             left_of = x;
         }
-        let label = if fits { told.name().chars().take(24).collect() } else { String::new() };
+        let label = if fits { phase.name().chars().take(24).collect() } else { String::new() };
         Upright { x, style: None, label }
     };
     phases.iter().map(upright).collect()
 }
 
 /// The lag of each phase that measured it, with the phase's name.
-fn lags<'a>(phases: &[Told<'a>]) -> Vec<(String, &'a LagResult)> {
-    phases.iter().filter_map(|told| Some((told.name(), told.result?.lag.as_ref()?))).collect()
+fn lags<'a>(phases: &[StoredPhase<'a>]) -> Vec<(String, &'a LagResult)> {
+    phases.iter().filter_map(|phase| Some((phase.name(), phase.result?.lag.as_ref()?))).collect()
 }
 
 /// The lag of the phases of several experiments, with the phases' names; with the experiments' names
 /// too if there are several.
 pub(super) fn lags_of(parts: &[Part]) -> Vec<(String, &LagResult)> {
     let of_part = |part| {
-        let phases = told(part);
+        let phases = stored_phases(part);
         let name = |name| if parts.len() > 1 { format!("{}: {name}", part.name) } else { name };
         lags(&phases).into_iter().map(|(phase, lag)| (name(phase), lag)).collect::<Vec<_>>()
     };
@@ -292,13 +292,13 @@ pub(super) fn lags_of(parts: &[Part]) -> Vec<(String, &LagResult)> {
 }
 
 /// The most frequent operations.
-fn operations<'a>(phases: &[Told<'a>]) -> Vec<&'a str> {
-    let metrics = phases.iter().flat_map(Told::operations);
+fn operations<'a>(phases: &[StoredPhase<'a>]) -> Vec<&'a str> {
+    let metrics = phases.iter().flat_map(StoredPhase::operations);
     most_frequent(metrics.map(|metric| (metric.name.as_str(), metric.count())))
 }
 
 /// A line for each process, if there are several.
-fn processes(phases: &[Told<'_>], timeline: &Timeline<Chunk<'_>>) -> Option<Vec<Line>> {
+fn processes(phases: &[StoredPhase<'_>], timeline: &Timeline<Chunk<'_>>) -> Option<Vec<Line>> {
     let clients = |phase: usize| Some(&phases[phase].result?.group.as_ref()?.clients[..]);
     let mut names: Vec<(&str, u32)> = Vec::new();
     for client in (0..phases.len()).filter_map(clients).flatten() {
@@ -320,17 +320,17 @@ fn processes(phases: &[Told<'_>], timeline: &Timeline<Chunk<'_>>) -> Option<Vec<
 
 /// Writes a line for each interval and operation of each phase; `time_s` is on the common axis.
 pub(super) fn csv(part: &Part, out: impl Write) -> Result<(), ::csv::Error> {
-    let phases = told(part);
-    let records = phases.iter().flat_map(|told| {
-        let intervals = told.result.into_iter().flat_map(|result| &result.series);
+    let phases = stored_phases(part);
+    let records = phases.iter().flat_map(|phase| {
+        let intervals = phase.result.into_iter().flat_map(|result| &result.series);
         let metrics = intervals.flat_map(|interval| interval.metrics.iter().map(move |m| (interval, m)));
         metrics.map(move |(interval, (name, metric))| {
             let [mean, p50, p95, p99, _, max] = csv::times(&metric.response);
             [
-                told.number.to_string(),
-                told.entry.name.clone(),
-                told.entry.kind.clone(),
-                format!("{:.3}", told.zero() + interval.start_s),
+                phase.number.to_string(),
+                phase.entry.name.clone(),
+                phase.entry.kind.clone(),
+                format!("{:.3}", phase.zero() + interval.start_s),
                 format!("{:.3}", interval.length_s),
                 interval.warm_up.to_string(),
                 name.clone(),
@@ -341,7 +341,7 @@ pub(super) fn csv(part: &Part, out: impl Write) -> Result<(), ::csv::Error> {
                 p95,
                 p99,
                 max,
-                told.entry.incomplete.is_some().to_string(),
+                phase.entry.incomplete.is_some().to_string(),
             ]
         })
     });

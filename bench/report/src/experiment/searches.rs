@@ -101,11 +101,11 @@ fn plot(curve: &Curve, highest: &Highest, trials: &[(&RunEntry, &PromiseTrial)],
 }
 
 fn is_kept(value: &PromiseValue) -> bool {
-    value.value.is_some_and(|told| told <= value.limit)
+    value.value.is_some_and(|found| found <= value.limit)
 }
 
 /// A value of an SLO's quantity in words.
-fn told(value: Option<f64>, is_time: bool) -> String {
+fn shown(value: Option<f64>, is_time: bool) -> String {
     known(value, |value| if is_time { time(value) } else { format!("{:.3} %", value * 100.0) })
 }
 
@@ -118,7 +118,7 @@ pub(super) fn table(page: &mut String, view: &View<'_>) {
         explained(page, &trials_in_words(highest, &trials));
         let mut table = Table::numbers("<trial | offered/s | done/s | clients");
         for value in &first.values {
-            let limit = small(&format!("limit {}", told(Some(value.limit), value.is_time)));
+            let limit = small(&format!("limit {}", shown(Some(value.limit), value.is_time)));
             table.head(&(escape(printable(&value.quantity, 60)) + &limit));
         }
         table.heads("<SLO | <flags");
@@ -134,7 +134,7 @@ pub(super) fn table(page: &mut String, view: &View<'_>) {
                 count(run.clients),
             ];
             let values =
-                trial.values.iter().map(|value| told(value.value, value.is_time).replace(' ', "\u{a0}"));
+                trial.values.iter().map(|value| shown(value.value, value.is_time).replace(' ', "\u{a0}"));
             let kept = if trial.kept { "kept" } else { "broken" };
             let verdict = [kept.to_owned(), flag_text(&run.flags, ", ")];
             table.row(load.into_iter().chain(values).chain(verdict));
@@ -164,22 +164,22 @@ fn why_it_ended(saturation: Option<&Saturation>, runs: &[&RunEntry]) -> String {
     let most = runs.iter().map(|run| run.clients).max().unwrap_or(0);
     match (saturation, runs.len()) {
         (None, _) => "It has not ended yet.".to_owned(),
-        (Some(told), _) if told.found => format!(
+        (Some(found), _) if found.found => format!(
             "It ended because doubling the clients twice in turn gained less than 5 %. The saturation is the highest \
              throughput, {} operations/s; {} came within 2 % of it.",
-            rate(told.throughput),
-            plural(told.clients, "client")
+            rate(found.throughput),
+            plural(found.clients, "client")
         ),
-        (Some(told), 1) => format!(
+        (Some(found), 1) => format!(
             "The plan gives the number of clients, and so others were not tried: {} operations/s with {}.",
-            rate(told.throughput),
-            plural(told.clients, "client")
+            rate(found.throughput),
+            plural(found.clients, "client")
         ),
-        (Some(told), _) => format!(
+        (Some(found), _) => format!(
             "It ended at {}, the most that are tried, while more clients still got more done: the saturation may be \
              above {} operations/s.",
             plural(most, "client"),
-            rate(told.throughput)
+            rate(found.throughput)
         ),
     }
 }

@@ -79,8 +79,8 @@ fn comparisons(text: &mut String, part: &Part, styles: &Styles) {
         let what = if of_slo { "keeps the SLO up to" } else { "saturates at" };
         let name = printable(&best.name, 60);
         text.push('\n');
-        let told = format!("{name} {what} {} operations/s, {}.", rate(*most), than.join(", "));
-        wrapped(text, "", &told, styles.headline);
+        let sentence = format!("{name} {what} {} operations/s, {}.", rate(*most), than.join(", "));
+        wrapped(text, "", &sentence, styles.headline);
         let folder = part.experiment.folder.display();
         let side = |curve: &Curve| quoted(&printable(&format!("{folder}:{}", curve.name), usize::MAX));
         // Searches for an SLO measure each store at other rates: no points to compare.

@@ -139,7 +139,7 @@ fn flagged(view: &View<'_>, say: Say<'_>) {
             let details = match flag {
                 Flag::Failures => failures(view, &flagged),
                 Flag::Stalled => numbers(view, |note| match note {
-                    Note::Stalled { stalls: told, judged_s } => Some(stalls(told, *judged_s)),
+                    Note::Stalled { stalls: found, judged_s } => Some(stalls(found, *judged_s)),
                     _ => None,
                 }),
                 Flag::Changed => numbers(view, |note| match note {

@@ -64,7 +64,7 @@ pub(crate) fn gather(plan: &Plan, raw: bool, control: &Control) -> Result<Option
 }
 
 /// What a group has to tell.
-pub(crate) fn told(what: &str) {
+pub(crate) fn say(what: &str) {
     tell!("the group: {what}");
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn lead(leading: Leading, control: &Control) -> Result<Team, Failure>
         Some(who) => tell!("client {joined} of {wanted}: {}, {} processors", who.name(), who.processors),
         None => tell!("waiting for clients: {joined} of {wanted} joined"),
     };
-    Team::gather(leading, control, &mut came, told).map_err(|error| match error {
+    Team::gather(leading, control, &mut came, say).map_err(|error| match error {
         error @ GroupError::Interrupted => Failure::new(Exit::Interrupted, error.to_string()),
         error => Failure::store(error.to_string()),
     })

@@ -90,7 +90,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
     let loaded = match shown {
         None => None,
         Some(mut show) => {
-            let loaded = bench.load(team.as_ref(), agent::told, &control, &mut Both(&mut show, &mut live));
+            let loaded = bench.load(team.as_ref(), agent::say, &control, &mut Both(&mut show, &mut live));
             show.finish();
             let mut loaded = match loaded {
                 Err(_) if control.interrupted() => return Err(interrupted(&bench)),
@@ -124,7 +124,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
     tell!("{}", bench.run.describe(processes));
     live.plan(&bench.run);
     let mut show = Show::new(&bench.run, false, args.live.plain);
-    let performed = bench.run(team.as_ref(), agent::told, &control, &mut Both(&mut show, &mut live));
+    let performed = bench.run(team.as_ref(), agent::say, &control, &mut Both(&mut show, &mut live));
     drop(live);
     show.finish();
     let performed = performed.map_err(|error| interrupted_or(error, &control))?;

@@ -113,7 +113,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 fn end_when_left_alone(grace: Duration) {
     std::thread::spawn(move || {
         let stdin = std::io::stdin();
-        // Nothing is asked for but what is always told: that the other end is gone.
+        // Requests no events: the end of the other side is always reported.
         let mut files = [PollFd::new(&stdin, PollFlags::empty())];
         while !matches!(poll(&mut files, None), Ok(count) if count > 0) {
             std::thread::sleep(Duration::from_millis(100));

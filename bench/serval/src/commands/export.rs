@@ -106,7 +106,7 @@ pub(super) fn export(plan: &Plan, performed: &Performed) -> Result<(), Failure> 
             // What there is of it is half a result.
             let _ = fs::remove_file(path);
         }
-        // The error that is told is that of the file.
+        // Reports the error of the file.
         let _ = stdout(&text);
         unwritable(p::EXPORT_FILE.name, path, &error)
     }))

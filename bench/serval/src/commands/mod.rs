@@ -86,7 +86,7 @@ pub(crate) fn java_flags(info: &StoreInfo, args: &JavaArgs, properties: &mut Pro
     }
 }
 
-/// The store of a name that needs no properties to be told.
+/// Returns the store of a name, if that needs no properties.
 pub(crate) fn store(name: &str) -> Result<&'static StoreInfo, Failure> {
     serval_stores::find(name).ok_or_else(|| Failure::usage(serval_stores::unknown(name)))
 }

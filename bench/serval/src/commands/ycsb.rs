@@ -88,7 +88,7 @@ fn run_plan(args: &YcsbArgs, mut plan: Plan) -> Result<ExitCode, Failure> {
     let team = agent::gather(&plan, args.raw, &control)?;
     let processes = team.as_ref().map_or(1, |team| team.clients().len());
     client.limit_threads(&mut plan, processes)?;
-    let instead = conducted(&*local, &plan, team.as_ref(), agent::told)?;
+    let instead = conducted(&*local, &plan, team.as_ref(), agent::say)?;
     let session = instead.as_deref().unwrap_or(&*local);
     if notes {
         tell!("Serval {} {}", env!("CARGO_PKG_VERSION"), plan.describe(processes));
@@ -176,7 +176,7 @@ pub(crate) fn exit_code(plan: &Plan, performed: &Performed) -> ExitCode {
     if performed.record.ended_by == EndedBy::Interrupted && plan.is_bounded() {
         return Exit::Interrupted.into();
     }
-    // What a client learns at its end is told there: writes that a buffer held
+    // What a client learns at its end is printed there: writes that a buffer held
     // and that were not done. How many, only the message says.
     let mut ends = performed.record.totals.measured.keys();
     let unclean = ends.any(|(metric, status)| *metric == Metric::CLEANUP && !status.is_ok());
@@ -201,7 +201,7 @@ struct StatusLines<'a> {
     before: (Duration, u64),
     now: Progress,
     units: Option<u64>,
-    /// Warnings that were told before the run began.
+    /// Warnings that were printed before the run began.
     warned: Vec<String>,
 }
 
@@ -261,7 +261,7 @@ impl<'a> StatusLines<'a> {
         }
     }
 
-    /// Tells the warnings of a result that have not been told.
+    /// Prints the warnings of a result that have not been printed.
     fn warn_of(&self, performed: &Performed) {
         for warning in performed.document.warnings.iter().filter(|text| !self.warned.contains(text)) {
             tell!("warning: {warning}");

@@ -94,7 +94,7 @@ impl YcsbClient {
 }
 
 /// Tells what a run has ended by, as YCSB's threads do. Of inserts that failed it tells one a client:
-/// a client stops at the first, unless it is told to go on.
+/// a client stops at the first, unless an option lets it go on.
 pub(super) fn tell_ends(plan: &Plan, performed: &Performed) {
     if plan.options.time.is_some() {
         tell_lines(client_lines::time_over(performed.record.ended_by == EndedBy::Time));

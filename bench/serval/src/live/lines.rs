@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_line_has_times_of_batches_and_none_where_nothing_succeeded() {
-        let (tell, told) = std::sync::mpsc::channel();
+        let (tell, written) = std::sync::mpsc::channel();
         let mut lines = PlainLines::new(Box::new(move |line| tell.send(line.to_owned()).unwrap()));
         let mut seen = LiveState::default();
         for (second, key, has_times) in
@@ -150,7 +150,7 @@ mod tests {
             seen.interval(&Interval { pairs, paced: false, ..sample_run::interval(second, 100, 0) });
             seen.progress(&sample_run::progress(second, 5 * second, 0));
             lines.progress(&seen);
-            let line = told.recv().unwrap();
+            let line = written.recv().unwrap();
             assert_eq!(line.contains("p50 2.00 ms"), has_times, "{line}");
             assert_eq!(line.contains("p99"), has_times, "{line}");
         }

@@ -74,7 +74,7 @@ pub(crate) struct Live {
     /// Plain lines, for an experiment without a dashboard.
     lines: Option<PlainLines>,
     dashboard: Option<Dashboard>,
-    /// Whether anybody is told of totals.
+    /// Whether any view shows totals.
     exports: bool,
     _prometheus: Option<Serving>,
     #[cfg(feature = "opentelemetry")]
@@ -128,9 +128,9 @@ impl Live {
         let _ = (without_otlp(args)?, on_dashboard);
         #[cfg(feature = "opentelemetry")]
         let otlp = {
-            let told = Arc::clone(&seen);
+            let notes = Arc::clone(&seen);
             let warn: Warn = Box::new(move |words| match on_dashboard {
-                true => locked(&told).note(words),
+                true => locked(&notes).note(words),
                 false => tell!("warning: {words}"),
             });
             let begin = |url: &Option<String>| {

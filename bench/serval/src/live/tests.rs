@@ -174,8 +174,8 @@ fn what_prometheus_is_told_adds_up_to_the_results() {
             if let Some(ok) = metric.ok.as_ref().filter(|_| metric.statuses.contains_key("OK")) {
                 for (name, times) in [("response", &ok.response), ("service", &ok.service)] {
                     let sum = times.mean_ns * times.count as f64 / 1e9;
-                    let told = value(&format!("serval_{name}_seconds_sum"), "OK");
-                    assert!((told - sum).abs() <= sum * 1e-6, "{name}: {told} for {sum}");
+                    let sum_shown = value(&format!("serval_{name}_seconds_sum"), "OK");
+                    assert!((sum_shown - sum).abs() <= sum * 1e-6, "{name}: {sum_shown} for {sum}");
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Behaviour of a server towards its machine and its parent process.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod full_disk;
 mod process;

@@ -8,7 +8,7 @@
 //! A seed draws a list of steps; `SEEDS=from..to` chooses seeds. A failing list is shortened before
 //! it is printed.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -5,7 +5,7 @@
 //! `cargo xtask test` installs the programs and builds the library; without it these tests are
 //! ignored. Each program first checks which engine it uses.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod address;
 mod place;

@@ -1,6 +1,6 @@
 //! Servers with misbehaving or slow clients.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod crowds;
 mod half_messages;

@@ -1,6 +1,6 @@
 //! Tests of this crate in one program, as linking takes longer than most of them run.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod bulk_load;
 mod circles;

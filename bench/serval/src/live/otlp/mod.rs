@@ -161,7 +161,7 @@ fn begin_in(
     let totals = Arc::clone(totals);
     let start = unix_ns(SystemTime::now());
     let send = move || {
-        let mut told = false;
+        let mut is_reported = false;
         loop {
             let is_last = ended.recv_timeout(times.every) != Err(RecvTimeoutError::Timeout);
             // Copied, so that the conductor does not wait for a message.
@@ -170,7 +170,7 @@ fn begin_in(
             let limit = if is_last { times.last_limit } else { times.limit };
             let sent = runtime.block_on(collector.send(body, limit));
             if let Err(error) = sent
-                && !std::mem::replace(&mut told, true)
+                && !std::mem::replace(&mut is_reported, true)
             {
                 warn(&format!(
                     "the OpenTelemetry collector at {collector} does not take metrics: {error}. The run goes on \
@@ -302,23 +302,23 @@ mod tests {
 
     #[test]
     fn a_collector_that_is_away_is_told_of_once() {
-        let (tell, told) = mpsc::channel();
+        let (tell, messages) = mpsc::channel();
         // Nobody listens there any more.
         let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let warn = Box::new(move |words: &str| tell.send(words.to_owned()).unwrap());
         let times = ExportTimes { every: Duration::from_millis(1), ..ExportTimes::default() };
         let sending = begin(Some(&format!("http://{gone}")), &[], times, warn);
-        let words = told.recv().unwrap();
+        let words = messages.recv().unwrap();
         assert!(words.contains(&gone.to_string()) && words.contains("goes on without"), "{words}");
         drop(sending);
-        assert_eq!(told.try_iter().count(), 0);
+        assert_eq!(messages.try_iter().count(), 0);
     }
 
     #[test]
     fn a_collector_that_refuses_or_says_nothing_holds_nobody() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/base/", listener.local_addr().unwrap());
-        let (tell, told) = mpsc::channel();
+        let (tell, messages) = mpsc::channel();
         let warn = |tell: mpsc::Sender<String>| -> Warn {
             Box::new(move |words: &str| tell.send(words.to_owned()).unwrap())
         };
@@ -327,11 +327,11 @@ mod tests {
         drop(sending);
         let (Sent { first, .. }, silent) = served.join().unwrap();
         assert_eq!(first, "POST /base/v1/metrics HTTP/1.1");
-        assert!(told.recv().unwrap().contains("503"));
+        assert!(messages.recv().unwrap().contains("503"));
         // This one takes the connection and never answers.
         let times = ExportTimes { last_limit: Duration::from_millis(50), ..at_the_end() };
         drop(begin(Some(&url), &[], times, warn(tell)));
-        assert!(told.recv().unwrap().contains("no answer in 0.05 s"));
+        assert!(messages.recv().unwrap().contains("no answer in 0.05 s"));
         drop(silent);
     }
 
@@ -354,14 +354,14 @@ mod tests {
             StreamOwned::new(server, listener.accept().unwrap().0)
         };
         // Nobody that browsers trust has signed it.
-        let (tell, told) = mpsc::channel();
+        let (tell, messages) = mpsc::channel();
         let warn = Box::new(move |words: &str| tell.send(words.to_owned()).unwrap());
         let sending = begin(Some(&url), &[], at_the_end(), warn);
         let (stranger, strangers) = (listener.try_clone().unwrap(), Arc::clone(&config));
         let served = thread::spawn(move || open(&strangers, &stranger).read(&mut [0]).is_err());
         drop(sending);
         assert!(served.join().unwrap(), "it was sent something");
-        let words = told.recv().unwrap();
+        let words = messages.recv().unwrap();
         assert!(
             words.contains("UnknownIssuer") && words.contains("OTEL_EXPORTER_OTLP_CERTIFICATE"),
             "{words}"
