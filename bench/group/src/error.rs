@@ -28,6 +28,6 @@ pub enum GroupError {
     #[error("{0}")]
     Broken(String),
     /// The user interrupted it.
-    #[error("interrupted before all clients had come")]
+    #[error("interrupted before all clients had joined")]
     Interrupted,
 }

@@ -203,7 +203,7 @@ fn processes_started_one_by_one_meet_at_ycsbs_barrier() {
     // A single process waits in vain, with a limit, and reports it.
     let alone = format!("{words} -p coordination.wait=200ms");
     let ran = Ran::of(program().args(alone.split_whitespace()).output().unwrap());
-    assert!(ran.status != 0 && ran.stderr.contains("1 of 3 clients came"), "{}", ran.stderr);
+    assert!(ran.status != 0 && ran.stderr.contains("1 of 3 clients arrived within"), "{}", ran.stderr);
 }
 
 #[test]

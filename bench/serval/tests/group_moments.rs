@@ -126,7 +126,7 @@ fn a_late_client_joins_within_the_wait_and_not_after_it() {
     // After the wait, with the remedy.
     let ran = leader(place.path(), &cluster, &root, &words("-p coordination.wait=300ms")).output().unwrap();
     let ran = Ran::of(ran).expect(3);
-    assert!(ran.stderr.contains("only 1 of 2 clients came within 300ms"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("only 1 of 2 clients joined within 300ms"), "{}", ran.stderr);
     // A client that joins later finds no group and waits. The next coordinator that wants two clients
     // gets both, one of them waiting since before.
     let second = agent(&cluster, &root, |_| {});

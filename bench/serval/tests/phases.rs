@@ -157,7 +157,7 @@ fn faults_are_reported_before_the_first_phase() {
     );
     write(place.path(), "q.toml", &file);
     let ran = serval(place.path(), "experiment run q.toml --out r").expect(2);
-    for part in ["recordcuont", "phase 'B' is of client 2, and there are 1"] {
+    for part in ["recordcuont", "phase 'B' names client 2, but there are 1"] {
         assert!(ran.stderr.contains(part), "'{part}' is not in {}", ran.stderr);
     }
     // A file of a later version is shown, and refused for a run.
