@@ -210,7 +210,7 @@ fn the_java_driver_follows_the_protocol() {
     let ran = Ran::of(check.output().unwrap()).expect(0);
     assert!(
         !ran.stdout.contains("FAILED")
-            && ran.stdout.contains("passed   clients that have pipes of their own"),
+            && ran.stdout.contains("passed   concurrent clients with pipes of their own"),
         "{}",
         ran.stdout
     );
