@@ -145,7 +145,7 @@ fn too_few_clients_and_a_missing_zookeeper_are_reported() {
     let (place, root) = (folder(), root());
     let words = format!("run noop -P {} --clients 2 -p coordination.wait=200ms", workload("workloada"));
     let ran = Ran::of(leader(place.path(), &cluster, &root, &words).output().unwrap());
-    assert!(ran.status != 0 && ran.stderr.contains("0 of 2 clients came"), "{}", ran.stderr);
+    assert!(ran.status != 0 && ran.stderr.contains("0 of 2 clients joined"), "{}", ran.stderr);
     let words = format!("run noop -P {} --clients 2", workload("workloada"));
     let mut command = program();
     let ran = Ran::of(command.args(words.split_whitespace()).output().unwrap());
