@@ -18,16 +18,16 @@ use std::collections::VecDeque;
 pub const DRIFT: f64 = 100_000.0;
 
 /// Number of exchanges that are kept: four minutes at one a second.
-const KEPT: usize = 256;
+const EXCHANGES_MAX: usize = 256;
 
-/// A question about the time and its answer.
+/// A request for the client's time, and its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exchange {
-    /// When the coordinator asked, ns of its clock.
+    /// Instant of the request, ns of the coordinator's clock.
     pub asked: u64,
-    /// When the client answered, ns of the client's clock.
+    /// Instant of the answer, ns of the client's clock.
     pub answered: u64,
-    /// When the answer arrived, ns of the coordinator's clock.
+    /// Instant of the answer's arrival, ns of the coordinator's clock.
     pub received: u64,
 }
 
@@ -59,7 +59,7 @@ impl Exchange {
 /// Offset of a client's clock from the coordinator's.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ClockOffset {
-    /// How far the client's clock is ahead, ns; negative if it is behind.
+    /// Time by which the client's clock is ahead, ns; negative if it is behind.
     pub ahead: f64,
     /// Largest difference from the true offset, ns.
     pub error: f64,
@@ -90,15 +90,15 @@ pub struct OffsetFilter {
 }
 
 impl OffsetFilter {
-    /// Adds an exchange. Ignores one whose answer arrived before its question.
+    /// Adds an exchange. Ignores one whose answer arrived before its request.
     pub fn add(&mut self, exchange: Exchange) {
         if exchange.received < exchange.asked {
             return;
         }
-        if self.exchanges.len() < KEPT {
+        if self.exchanges.len() < EXCHANGES_MAX {
             self.exchanges.push(exchange);
         } else {
-            self.exchanges[self.next % KEPT] = exchange;
+            self.exchanges[self.next % EXCHANGES_MAX] = exchange;
         }
         self.next += 1;
     }
@@ -162,36 +162,36 @@ impl ClockTrack {
     }
 }
 
-/// Maximum number of clock questions in flight. The answers of more would queue at the coordinator,
+/// Maximum number of time requests in flight. The answers of more would queue at the coordinator,
 /// and queueing counts as round trip.
-const ASKED_MAX: usize = 32;
+const IN_FLIGHT_MAX: usize = 32;
 
-/// Queue of clients whose clock is to be asked; limits the questions in flight.
+/// Queue of clients whose time is to be requested; limits the requests in flight.
 #[derive(Debug, Default)]
 pub struct Asking {
-    under_way: usize,
+    in_flight: usize,
     waiting: VecDeque<usize>,
 }
 
 impl Asking {
-    /// Adds a client. Returns whether to ask it now.
+    /// Adds a client. Returns whether to send it a request now.
     #[must_use]
     pub fn want(&mut self, client: usize) -> bool {
-        let now = self.under_way < ASKED_MAX;
+        let now = self.in_flight < IN_FLIGHT_MAX;
         if now {
-            self.under_way += 1;
+            self.in_flight += 1;
         } else {
             self.waiting.push_back(client);
         }
         now
     }
 
-    /// Handles an answer. Returns the client to ask now.
+    /// Handles an answer. Returns the client to send a request to now.
     #[must_use]
     pub fn answered(&mut self) -> Option<usize> {
-        self.under_way = self.under_way.saturating_sub(1);
+        self.in_flight = self.in_flight.saturating_sub(1);
         let next = self.waiting.pop_front()?;
-        self.under_way += 1;
+        self.in_flight += 1;
         Some(next)
     }
 
@@ -219,7 +219,7 @@ mod tests {
     fn few_clients_are_asked_at_a_time_and_all_in_turn() {
         let mut asking = Asking::default();
         let mut asked: Vec<usize> = (0..100).filter(|client| asking.want(*client)).collect();
-        assert_eq!(asked.len(), ASKED_MAX);
+        assert_eq!(asked.len(), IN_FLIGHT_MAX);
         asked.extend(std::iter::from_fn(|| asking.answered()));
         assert_eq!(asked, (0..100).collect::<Vec<_>>());
     }

@@ -18,12 +18,12 @@ use std::fmt;
 /// Number of proposals of a start before clients that did not agree are lost.
 pub const ATTEMPTS_MAX: u32 = 3;
 
-/// What happens to the others when a client is lost.
+/// Reaction to a lost client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnLost {
     /// The experiment ends.
     End,
-    /// The others continue.
+    /// The other clients continue.
     Continue,
 }
 
@@ -40,7 +40,7 @@ pub struct GroupSettings {
     pub lead: u64,
     /// Largest error of a client's clock offset with which a phase starts.
     pub clock_error_max: f64,
-    /// What a lost client means for the others.
+    /// Reaction to a lost client.
     pub on_lost: OnLost,
 }
 
@@ -58,22 +58,22 @@ impl Default for GroupSettings {
     }
 }
 
-/// Why a client was lost.
+/// Reason for which a client was lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Loss {
-    /// Its connection ended: how.
+    /// The connection ended: how.
     Gone(String),
-    /// It was silent for the timeout.
+    /// The client was silent for the timeout.
     Silent,
-    /// It did not reach the barrier in time.
+    /// The client did not reach the barrier in time.
     Absent,
-    /// It did not agree to a start, or missed it.
+    /// The client did not agree to a start, or missed it.
     Late,
-    /// It did not end with the phase.
+    /// The client did not end with the phase.
     Overdue,
-    /// The error of its clock offset is too large: the error, ns.
+    /// The error of the client's clock offset is too large: the error, ns.
     Clock(u64),
-    /// It failed, with its message.
+    /// The client failed, with this message.
     Failed(String),
 }
 
@@ -100,11 +100,11 @@ impl fmt::Display for Loss {
 /// A client that was lost, and when.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostClient {
-    /// Its number.
+    /// Number of the client.
     pub client: usize,
-    /// Why.
+    /// Reason.
     pub why: Loss,
-    /// When, ns by the coordinator's clock.
+    /// Instant at which the coordinator dropped the client, ns of its own clock.
     pub at: u64,
 }
 
@@ -113,21 +113,21 @@ pub struct LostClient {
 pub enum GroupEvent {
     /// Any message, such as a heartbeat.
     Heard,
-    /// An answer about its clock.
+    /// An answer to a request for the client's time.
     Clock(Exchange),
-    /// It is ready for the phase.
+    /// The client is ready for the phase.
     Entered,
-    /// It agrees to the start proposed by this attempt.
+    /// The client agrees to the start proposed by this attempt.
     Agreed(u32),
-    /// It started its threads: when, ns of its own clock.
+    /// The client started its threads at this instant, ns of its own clock.
     Began(u64),
-    /// It has done its part and sent its result.
+    /// The client has done its part and sent its result.
     Left,
-    /// It is lost.
+    /// The client is lost.
     Lost(Loss),
 }
 
-/// What the coordinator must do.
+/// Action that the coordinator must perform.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GroupAction {
     /// All clients have joined: the first phase may be prepared.
@@ -140,8 +140,8 @@ pub enum GroupAction {
         /// The instant.
         at: u64,
     },
-    /// Ask clients about their clocks again ([`Group::wants_clock`]): the error of
-    /// some is too large.
+    /// Request the time of clients again ([`Group::wants_clock`]): the error of some
+    /// clock offsets is too large.
     AskClocks,
     /// Confirm the start to all clients of the phase.
     Confirm {
@@ -165,7 +165,7 @@ pub enum GroupAction {
 pub struct PhaseEnd {
     /// The start, ns of the coordinator's clock; `None` if it never started.
     pub start: Option<u64>,
-    /// When the last client had left, ns.
+    /// Instant at which the last client had left, ns.
     pub end: u64,
     /// Time from the first client's actual start to the last one's, ns, and the
     /// largest error of the clock offsets that it was computed with.
@@ -195,7 +195,7 @@ struct TrackedClient {
     began: Option<u64>,
 }
 
-/// All clients, and the number of clients in each stage.
+/// Clients of the group, and their number in each stage.
 #[derive(Debug, Default)]
 struct Clients {
     all: Vec<TrackedClient>,
@@ -274,7 +274,7 @@ pub struct Group {
     stage: GroupStage,
     /// Time limit of the current stage.
     deadline: u64,
-    next_look: u64,
+    next_check: u64,
     /// Longest time that the phase may last from its start, ns.
     length_max: Option<u64>,
     lost: Vec<LostClient>,
@@ -288,7 +288,7 @@ impl Group {
             clients: Clients::default(),
             stage: GroupStage::Gathering,
             deadline: now.saturating_add(settings.wait),
-            next_look: now.saturating_add(settings.timeout),
+            next_check: now.saturating_add(settings.timeout),
             length_max: None,
             lost: Vec::new(),
             stop_asked: false,
@@ -356,23 +356,22 @@ impl Group {
         }
         self.stage = GroupStage::Entering;
         self.deadline = now.saturating_add(self.settings.wait);
-        self.go_on(now, actions);
+        self.advance(now, actions);
     }
 
     /// Handles an event of a client.
     pub fn on(&mut self, client: usize, event: GroupEvent, now: u64, actions: &mut Vec<GroupAction>) {
-        let Some(it) = self.clients.all.get_mut(client).filter(|it| it.stage != ClientStage::Lost) else {
-            return;
-        };
-        it.heard = it.heard.max(now);
-        match (event, it.stage, self.stage) {
+        let sender = self.clients.all.get_mut(client);
+        let Some(sender) = sender.filter(|sender| sender.stage != ClientStage::Lost) else { return };
+        sender.heard = sender.heard.max(now);
+        match (event, sender.stage, self.stage) {
             (GroupEvent::Clock(exchange), _, stage) => {
-                it.clock.add(exchange);
+                sender.clock.add(exchange);
                 if stage != GroupStage::Clocks {
                     return;
                 }
             }
-            (GroupEvent::Began(at), ClientStage::Agreed | ClientStage::Left, _) => it.began = Some(at),
+            (GroupEvent::Began(at), ClientStage::Agreed | ClientStage::Left, _) => sender.began = Some(at),
             (GroupEvent::Entered, ClientStage::Preparing, _) => self.clients.put(client, ClientStage::Entered),
             (GroupEvent::Agreed(number), ClientStage::Entered, GroupStage::Proposed { attempt, .. })
                 if attempt == number =>
@@ -390,44 +389,44 @@ impl Group {
             // A heartbeat, or a late message of an earlier stage.
             _ => return,
         }
-        self.go_on(now, actions);
+        self.advance(now, actions);
     }
 
     /// Ends the phase, or the group between phases, because the user asked for it.
     pub fn stop(&mut self, now: u64, actions: &mut Vec<GroupAction>) {
         self.stop_asked = true;
         self.end(now, actions);
-        self.go_on(now, actions);
+        self.advance(now, actions);
     }
 
     /// Returns when [`Group::tick`] must be called at the latest, ns.
     pub fn wake_at(&self) -> u64 {
-        if self.stage == GroupStage::Disbanded { u64::MAX } else { self.deadline.min(self.next_look) }
+        if self.stage == GroupStage::Disbanded { u64::MAX } else { self.deadline.min(self.next_check) }
     }
 
     /// Checks the time limits.
     pub fn tick(&mut self, now: u64, actions: &mut Vec<GroupAction>) {
-        if now >= self.next_look {
+        if now >= self.next_check {
             let timeout = self.settings.timeout;
-            self.lose_where(Loss::Silent, now, actions, |client| now.saturating_sub(client.heard) >= timeout);
+            self.lose_all(Loss::Silent, now, actions, |client| now.saturating_sub(client.heard) >= timeout);
             // When the next client would have been silent for the timeout.
-            let there = self.clients.all.iter().filter(|client| client.stage != ClientStage::Lost);
-            let heard = there.map(|client| client.heard).min().unwrap_or(now);
-            self.next_look = heard.saturating_add(timeout).max(now.saturating_add(timeout / 64)).max(now + 1);
+            let present = self.clients.all.iter().filter(|client| client.stage != ClientStage::Lost);
+            let heard = present.map(|client| client.heard).min().unwrap_or(now);
+            self.next_check = heard.saturating_add(timeout).max(now.saturating_add(timeout / 64)).max(now + 1);
         }
         if now >= self.deadline {
-            self.too_long(now, actions);
+            self.on_deadline(now, actions);
         }
-        self.go_on(now, actions);
+        self.advance(now, actions);
     }
 
-    /// Handles the time limit of the current stage.
-    fn too_long(&mut self, now: u64, actions: &mut Vec<GroupAction>) {
+    /// Handles the end of the current stage's time limit.
+    fn on_deadline(&mut self, now: u64, actions: &mut Vec<GroupAction>) {
         self.deadline = u64::MAX;
         match self.stage {
             GroupStage::Gathering | GroupStage::Running { .. } => self.end(now, actions),
             GroupStage::Entering => {
-                self.lose_where(Loss::Absent, now, actions, |client| client.stage == ClientStage::Preparing);
+                self.lose_all(Loss::Absent, now, actions, |client| client.stage == ClientStage::Preparing);
             }
             GroupStage::Clocks => self.refuse_bad_clocks(now, actions),
             // Nothing was confirmed, so no client starts.
@@ -435,19 +434,19 @@ impl Group {
                 self.propose(attempt + 1, now, actions);
             }
             GroupStage::Proposed { attempt, .. } => {
-                self.lose_where(Loss::Late, now, actions, |client| client.stage == ClientStage::Entered);
+                self.lose_all(Loss::Late, now, actions, |client| client.stage == ClientStage::Entered);
                 if let GroupStage::Proposed { .. } = self.stage {
                     self.propose(attempt + 1, now, actions);
                 }
             }
-            GroupStage::Stopping { .. } => self.lose_where(Loss::Overdue, now, actions, |client| {
+            GroupStage::Stopping { .. } => self.lose_all(Loss::Overdue, now, actions, |client| {
                 matches!(client.stage, ClientStage::Preparing | ClientStage::Entered | ClientStage::Agreed)
             }),
             GroupStage::Idle | GroupStage::Disbanded => {}
         }
     }
 
-    fn lose_where(
+    fn lose_all(
         &mut self,
         why: Loss,
         now: u64,
@@ -491,7 +490,7 @@ impl Group {
     }
 
     /// Enters the next stage if its condition holds.
-    fn go_on(&mut self, now: u64, actions: &mut Vec<GroupAction>) {
+    fn advance(&mut self, now: u64, actions: &mut Vec<GroupAction>) {
         let (preparing, entered) =
             (self.clients.count(ClientStage::Preparing), self.clients.count(ClientStage::Entered));
         match self.stage {
@@ -561,8 +560,8 @@ impl Group {
             }
         }
         // Later attempts allow slow machines more time, up to a limit.
-        let patience = u64::from(attempt.min(ATTEMPTS_MAX));
-        let lead = self.settings.lead.max(slowest.saturating_mul(10)).saturating_mul(patience);
+        let factor = u64::from(attempt.min(ATTEMPTS_MAX));
+        let lead = self.settings.lead.max(slowest.saturating_mul(10)).saturating_mul(factor);
         let at = now.saturating_add(lead);
         self.stage = GroupStage::Proposed { attempt, at };
         // The other half is for the confirmation to arrive.

@@ -9,9 +9,9 @@
 pub enum MemberEvent {
     /// A message from the coordinator, such as a heartbeat.
     Heard,
-    /// Work for a phase.
+    /// The coordinator sent the work of a phase.
     Prepare,
-    /// The client is ready for it: plan made, store open, threads connected.
+    /// The client is ready for the phase: plan made, store open, threads connected.
     Ready,
     /// The coordinator proposes a start, ns of this machine's clock.
     Proposed {
@@ -33,20 +33,20 @@ pub enum MemberEvent {
     Gone,
 }
 
-/// What the client must do.
+/// Action that the client must perform.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemberAction {
-    /// Tell the coordinator that the client is ready.
+    /// Report to the coordinator that the client is ready.
     Enter,
     /// Agree to this proposal.
     Agree(u32),
     /// Start the load at this instant, ns.
     Go(u64),
-    /// Tell the coordinator that the start was missed.
+    /// Report to the coordinator that the start was missed.
     Late,
-    /// End the load; its result is sent.
+    /// End the load; the result is still sent.
     End,
-    /// Tell the coordinator that this client's part is done.
+    /// Report to the coordinator that this client's part is done.
     Leave,
     /// End the load and drop its result.
     Abandon,
@@ -76,8 +76,8 @@ pub struct Member {
 }
 
 impl Member {
-    /// Returns the state of a client that has just joined. `timeout`: how long the
-    /// coordinator may be silent, ns.
+    /// Returns the state of a client that has just joined. `timeout` is the longest
+    /// silence of the coordinator, ns.
     pub fn new(timeout: u64, now: u64) -> Member {
         Member { stage: MemberStage::Idle, heard: now, timeout }
     }

@@ -36,7 +36,7 @@ enum Message {
 }
 
 #[derive(Debug)]
-enum Happening {
+enum SimulatedEvent {
     ToClient(usize, Message),
     ToCoordinator(usize, Message),
     /// The coordinator handles a message.
@@ -54,16 +54,16 @@ enum Happening {
     WakeClient(usize),
 }
 
-impl Happening {
+impl SimulatedEvent {
     /// The client concerned.
     fn client(&self) -> Option<usize> {
         match self {
-            Happening::ToClient(client, _)
-            | Happening::Ready(client)
-            | Happening::Go(client, _)
-            | Happening::Done(client)
-            | Happening::Beat(client)
-            | Happening::WakeClient(client) => Some(*client),
+            SimulatedEvent::ToClient(client, _)
+            | SimulatedEvent::Ready(client)
+            | SimulatedEvent::Go(client, _)
+            | SimulatedEvent::Done(client)
+            | SimulatedEvent::Beat(client)
+            | SimulatedEvent::WakeClient(client) => Some(*client),
             _ => None,
         }
     }
@@ -76,7 +76,7 @@ struct SimulatedClient {
     frozen: bool,
     dead: bool,
     /// Events that occurred while it was frozen.
-    late: Vec<Happening>,
+    late: Vec<SimulatedEvent>,
     began: Option<u64>,
     loading: bool,
     /// When it abandoned the group, by the true clock.
@@ -87,13 +87,13 @@ struct World {
     now: u64,
     random: fastrand::Rng,
     queue: BinaryHeap<Reverse<(u64, u64)>>,
-    happenings: BTreeMap<u64, Happening>,
+    events: BTreeMap<u64, SimulatedEvent>,
     sequence: u64,
     clients: Vec<SimulatedClient>,
     group: Group,
     length: u64,
-    way_max: u64,
-    /// Coordinator's time per message sent or received, ns, and the end of its backlog.
+    delay_max: u64,
+    /// Coordinator's time for each message sent or received, ns; and when it has handled all of them.
     cost: u64,
     free_at: u64,
     asking: Asking,
@@ -106,7 +106,7 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64, settings: GroupSettings, length: u64, way_max: u64) -> World {
+    fn new(seed: u64, settings: GroupSettings, length: u64, delay_max: u64) -> World {
         println!("seed {seed}");
         let mut random = fastrand::Rng::with_seed(seed);
         let count = settings.clients;
@@ -133,12 +133,12 @@ impl World {
             now: BEGIN,
             random,
             queue: BinaryHeap::new(),
-            happenings: BTreeMap::new(),
+            events: BTreeMap::new(),
             sequence: 0,
             clients,
             group,
             length,
-            way_max,
+            delay_max,
             cost: 0,
             free_at: BEGIN,
             asking: Asking::default(),
@@ -150,16 +150,16 @@ impl World {
         };
         for client in 0..count {
             world.ask_clock(client);
-            world.after(500 * MS, Happening::Beat(client));
+            world.after(500 * MS, SimulatedEvent::Beat(client));
         }
-        world.after(500 * MS, Happening::BeatAll);
+        world.after(500 * MS, SimulatedEvent::BeatAll);
         world
     }
 
-    fn after(&mut self, span: u64, happening: Happening) {
+    fn after(&mut self, span: u64, event: SimulatedEvent) {
         self.sequence += 1;
         self.queue.push(Reverse((self.now + span, self.sequence)));
-        self.happenings.insert(self.sequence, happening);
+        self.events.insert(self.sequence, event);
     }
 
     fn ask_clock(&mut self, client: usize) {
@@ -171,8 +171,8 @@ impl World {
     fn ask_now(&mut self, client: usize) {
         let asked = self.now + self.busy();
         self.messages += 1;
-        let way = asked - self.now + self.way();
-        self.after(way, Happening::ToClient(client, Message::Ask(asked)));
+        let delay = asked - self.now + self.delay();
+        self.after(delay, SimulatedEvent::ToClient(client, Message::Ask(asked)));
     }
 
     /// Returns the time until the coordinator has handled one more message, ns.
@@ -181,20 +181,20 @@ impl World {
         self.free_at - self.now
     }
 
-    fn way(&mut self) -> u64 {
-        self.random.u64(self.way_max / 10..=self.way_max)
+    fn delay(&mut self) -> u64 {
+        self.random.u64(self.delay_max / 10..=self.delay_max)
     }
 
     fn send_to_client(&mut self, client: usize, message: Message) {
         self.messages += 1;
-        let way = self.way() + self.busy();
-        self.after(way, Happening::ToClient(client, message));
+        let delay = self.delay() + self.busy();
+        self.after(delay, SimulatedEvent::ToClient(client, message));
     }
 
     fn send_to_coordinator(&mut self, client: usize, message: Message) {
         self.messages += 1;
-        let way = self.way();
-        self.after(way, Happening::ToCoordinator(client, message));
+        let delay = self.delay();
+        self.after(delay, SimulatedEvent::ToCoordinator(client, message));
     }
 
     fn local(&self, client: usize) -> u64 {
@@ -210,10 +210,10 @@ impl World {
                 self.send_to_client(client, Message::Prepare);
             }
         }
-        self.obey(actions);
+        self.perform(actions);
     }
 
-    fn obey(&mut self, actions: Vec<group::GroupAction>) {
+    fn perform(&mut self, actions: Vec<group::GroupAction>) {
         use group::GroupAction;
         let all = |world: &World| -> Vec<usize> {
             (0..world.clients.len()).filter(|client| !world.group.is_lost(*client)).collect()
@@ -257,7 +257,7 @@ impl World {
         }
     }
 
-    fn follow(&mut self, client: usize, actions: Vec<member::MemberAction>) {
+    fn perform_client_actions(&mut self, client: usize, actions: Vec<member::MemberAction>) {
         use member::MemberAction;
         for action in actions {
             match action {
@@ -265,12 +265,12 @@ impl World {
                 MemberAction::Agree(attempt) => self.send_to_coordinator(client, Message::Agreed(attempt)),
                 MemberAction::Go(at) => {
                     let span = at - self.local(client);
-                    self.after(span, Happening::Go(client, self.length));
+                    self.after(span, SimulatedEvent::Go(client, self.length));
                 }
                 MemberAction::Late => self.send_to_coordinator(client, Message::Late),
                 MemberAction::End => {
                     self.clients[client].loading = false;
-                    self.after(MS, Happening::Done(client));
+                    self.after(MS, SimulatedEvent::Done(client));
                 }
                 MemberAction::Leave => self.send_to_coordinator(client, Message::Left),
                 MemberAction::Abandon => {
@@ -284,7 +284,7 @@ impl World {
         let wake = self.clients[client].member.wake_at();
         if wake != u64::MAX {
             let span = wake.saturating_sub(self.local(client));
-            self.after(span, Happening::WakeClient(client));
+            self.after(span, SimulatedEvent::WakeClient(client));
         }
     }
 
@@ -299,62 +299,62 @@ impl World {
                 break;
             }
             self.now = at;
-            let happening = self.happenings.remove(&sequence).expect("each happens once");
-            self.happen(happening);
+            let event = self.events.remove(&sequence).expect("each event occurs once");
+            self.handle(event);
         }
         assert!(self.disbanded, "the group is not over after an hour: {:?}", self.ends);
     }
 
-    /// Handles the events that are due. Events of a frozen client wait until it thaws.
-    fn happen(&mut self, happening: Happening) {
-        if let Some(client) = happening.client() {
+    /// Handles an event that is due. Events of a frozen client wait until it thaws.
+    fn handle(&mut self, event: SimulatedEvent) {
+        if let Some(client) = event.client() {
             if self.clients[client].dead {
                 return;
             }
             if self.clients[client].frozen {
-                return self.clients[client].late.push(happening);
+                return self.clients[client].late.push(event);
             }
         }
-        match happening {
-            Happening::ToClient(client, message) => self.client_receives(client, message),
-            Happening::ToCoordinator(client, message) if self.cost > 0 => {
+        match event {
+            SimulatedEvent::ToClient(client, message) => self.client_receives(client, message),
+            SimulatedEvent::ToCoordinator(client, message) if self.cost > 0 => {
                 let busy = self.busy();
-                self.after(busy, Happening::Taken(client, message));
+                self.after(busy, SimulatedEvent::Taken(client, message));
             }
-            Happening::ToCoordinator(client, message) | Happening::Taken(client, message) => {
+            SimulatedEvent::ToCoordinator(client, message) | SimulatedEvent::Taken(client, message) => {
                 self.coordinator_receives(client, message);
             }
-            Happening::Ready(client) => self.client_event(client, member::MemberEvent::Ready),
-            Happening::Go(client, length) => self.start_load(client, length),
-            Happening::Done(client) => {
+            SimulatedEvent::Ready(client) => self.client_event(client, member::MemberEvent::Ready),
+            SimulatedEvent::Go(client, length) => self.start_load(client, length),
+            SimulatedEvent::Done(client) => {
                 self.clients[client].loading = false;
                 self.client_event(client, member::MemberEvent::Finished);
             }
-            Happening::Beat(client) => {
+            SimulatedEvent::Beat(client) => {
                 self.send_to_coordinator(client, Message::Heard);
                 if !self.disbanded {
-                    self.after(500 * MS, Happening::Beat(client));
+                    self.after(500 * MS, SimulatedEvent::Beat(client));
                 }
             }
-            Happening::BeatAll => self.beat_all(),
-            Happening::Freeze(client) => self.clients[client].frozen = true,
-            Happening::Thaw(client) => {
+            SimulatedEvent::BeatAll => self.beat_all(),
+            SimulatedEvent::Freeze(client) => self.clients[client].frozen = true,
+            SimulatedEvent::Thaw(client) => {
                 self.clients[client].frozen = false;
-                for happening in std::mem::take(&mut self.clients[client].late) {
-                    self.happen(happening);
+                for event in std::mem::take(&mut self.clients[client].late) {
+                    self.handle(event);
                 }
             }
-            Happening::Kill(client) => self.clients[client].dead = true,
-            Happening::WakeCoordinator => {
+            SimulatedEvent::Kill(client) => self.clients[client].dead = true,
+            SimulatedEvent::WakeCoordinator => {
                 let mut actions = Vec::new();
                 self.group.tick(self.now, &mut actions);
-                self.obey(actions);
+                self.perform(actions);
             }
-            Happening::WakeClient(client) => {
+            SimulatedEvent::WakeClient(client) => {
                 let (mut actions, local) = (Vec::new(), self.local(client));
                 self.clients[client].member.tick(local, &mut actions);
                 if !actions.is_empty() {
-                    self.follow(client, actions);
+                    self.perform_client_actions(client, actions);
                 }
             }
         }
@@ -363,7 +363,7 @@ impl World {
     fn client_event(&mut self, client: usize, event: member::MemberEvent) {
         let (mut actions, local) = (Vec::new(), self.local(client));
         self.clients[client].member.on(event, local, &mut actions);
-        self.follow(client, actions);
+        self.perform_client_actions(client, actions);
     }
 
     fn client_receives(&mut self, client: usize, message: Message) {
@@ -381,7 +381,7 @@ impl World {
         };
         if event == MemberEvent::Prepare {
             let span = self.random.u64(1..2000) * MS;
-            self.after(span, Happening::Ready(client));
+            self.after(span, SimulatedEvent::Ready(client));
         }
         self.client_event(client, event);
     }
@@ -403,7 +403,7 @@ impl World {
         let is_answer = matches!(event, GroupEvent::Clock(_));
         let mut actions = Vec::new();
         self.group.on(client, event, self.now, &mut actions);
-        self.obey(actions);
+        self.perform(actions);
         if is_answer {
             if let Some(next) = self.asking.answered() {
                 self.ask_now(next);
@@ -414,7 +414,7 @@ impl World {
             }
         }
         let wake = self.group.wake_at().saturating_sub(self.now);
-        self.after(wake.min(HOUR), Happening::WakeCoordinator);
+        self.after(wake.min(HOUR), SimulatedEvent::WakeCoordinator);
     }
 
     fn start_load(&mut self, client: usize, length: u64) {
@@ -425,7 +425,7 @@ impl World {
         self.clients[client].loading = true;
         let local = self.local(client);
         self.send_to_coordinator(client, Message::Began(local));
-        self.after(length, Happening::Done(client));
+        self.after(length, SimulatedEvent::Done(client));
     }
 
     /// Sends the coordinator's heartbeats and clock exchanges.
@@ -442,7 +442,7 @@ impl World {
             }
         }
         if !self.disbanded {
-            self.after(500 * MS, Happening::BeatAll);
+            self.after(500 * MS, SimulatedEvent::BeatAll);
         }
     }
 }
@@ -456,7 +456,7 @@ fn clients_start_together_within_the_error_of_their_clocks() {
     for seed in 0..200 {
         let mut world = World::new(seed, settings(4, OnLost::End), 10_000 * MS, MS);
         world.phases = 3;
-        world.after(100 * MS, Happening::WakeCoordinator);
+        world.after(100 * MS, SimulatedEvent::WakeCoordinator);
         world.prepare();
         world.run(0);
         assert_eq!(world.ends.len(), 3);
@@ -480,12 +480,12 @@ fn a_client_that_dies_or_freezes_at_any_time_is_reported_and_nothing_hangs() {
         let frozen = seed % 3 != 0;
         let span = world.random.u64(7_000..20_000) * MS;
         if frozen {
-            world.after(when, Happening::Freeze(1));
-            world.after(when + span, Happening::Thaw(1));
+            world.after(when, SimulatedEvent::Freeze(1));
+            world.after(when + span, SimulatedEvent::Thaw(1));
         } else {
-            world.after(when, Happening::Kill(1));
+            world.after(when, SimulatedEvent::Kill(1));
         }
-        world.after(0, Happening::WakeCoordinator);
+        world.after(0, SimulatedEvent::WakeCoordinator);
         world.prepare();
         world.run(60_000 * MS);
         let end = &world.ends[0];
@@ -542,7 +542,7 @@ fn a_group_that_stays_incomplete_disbands() {
 fn ten_thousand_clients_at_the_barrier() {
     let messages = |clients: usize| {
         let mut world = World::new(1, settings(clients, OnLost::End), 1_000 * MS, 2 * MS);
-        world.after(0, Happening::WakeCoordinator);
+        world.after(0, SimulatedEvent::WakeCoordinator);
         world.prepare();
         world.run(0);
         assert_eq!(world.ends[0].lost, []);
@@ -556,10 +556,10 @@ fn ten_thousand_clients_at_the_barrier() {
 /// The coordinator's time per message is the first limit. `docs/coordination.md` has the table.
 #[test]
 fn the_coordinators_time_per_message_is_the_first_limit() {
-    let outcome = |clients: usize, cost_us: u64, way_ms: u64| {
-        let mut world = World::new(1, settings(clients, OnLost::Continue), 1_000 * MS, way_ms * MS);
+    let outcome = |clients: usize, cost_us: u64, delay_ms: u64| {
+        let mut world = World::new(1, settings(clients, OnLost::Continue), 1_000 * MS, delay_ms * MS);
         world.cost = cost_us * 1000;
-        world.after(0, Happening::WakeCoordinator);
+        world.after(0, SimulatedEvent::WakeCoordinator);
         world.prepare();
         world.run(0);
         let end = &world.ends[0];
@@ -568,7 +568,7 @@ fn the_coordinators_time_per_message_is_the_first_limit() {
             *why.entry(format!("{:?}", lost.why).split('(').next().unwrap().to_owned()).or_insert(0) += 1;
         }
         println!(
-            "{clients} clients, {cost_us} us a message, ways of {way_ms} ms at most: skew {:?}, lost {why:?}",
+            "{clients} clients, {cost_us} us a message, delays of {delay_ms} ms at most: skew {:?}, lost {why:?}",
             end.skew
         );
         why

@@ -1,4 +1,4 @@
-//! An agent: performs the parts of plans that a coordinator sends it, and returns the records.
+//! Agent: performs the parts of plans that a coordinator sends, and returns the records.
 
 use crate::{
     facts::facts,
@@ -64,24 +64,27 @@ struct AgentWorker<'a> {
 
 impl AgentWorker<'_> {
     /// Runs a program of a phase.
-    fn command(&mut self, work: &Work, line: &JobHandle) -> Result<Vec<u8>, String> {
+    fn command(&mut self, work: &Work, job: &JobHandle) -> Result<Vec<u8>, String> {
         if !self.commands {
             return Err("it does not run programs for others: start it with --allow-commands".to_owned());
         }
         let command = work.command.clone().unwrap_or_default();
-        let of = |name: &str| work.properties.iter().find(|(known, _)| known == name).map(|(_, v)| v.clone());
-        let timeout =
-            of(TIMEOUT).and_then(|text| text.parse().ok()).map_or(program::TIMEOUT, Duration::from_nanos);
+        let timeout = work
+            .properties
+            .iter()
+            .find(|(name, _)| name == TIMEOUT)
+            .and_then(|(_, text)| text.parse().ok())
+            .map_or(program::TIMEOUT, Duration::from_nanos);
         let variables = work.properties.iter().filter(|(name, _)| name.starts_with("SERVAL_"));
         let environment: Vec<(&str, String)> =
             variables.map(|(name, value)| (name.as_str(), value.clone())).collect();
         let ended = Control::default();
         let ending = ended.clone();
-        line.on_end(move |_| ending.interrupt());
-        let Some(start) = line.ready() else { return Ok(Vec::new()) };
+        job.on_end(move |_| ending.interrupt());
+        let Some(start) = job.ready() else { return Ok(Vec::new()) };
         // The sleep's error is small against the start of a program.
         std::thread::sleep(Duration::from_nanos(start.saturating_sub(clock::now())));
-        line.began(clock::now());
+        job.began(clock::now());
         (self.say)(&format!("command: {command}"));
         let program =
             ShellCommand { command: &command, environment: &environment, input: Vec::new(), timeout };
@@ -93,11 +96,11 @@ impl AgentWorker<'_> {
 }
 
 impl Worker for AgentWorker<'_> {
-    fn work(&mut self, work: Work, line: &JobHandle) -> Result<Vec<u8>, String> {
+    fn work(&mut self, work: Work, job: &JobHandle) -> Result<Vec<u8>, String> {
         let phase = match work.kind.as_str() {
             LOAD => Phase::Load,
             RUN => Phase::Run,
-            COMMAND => return self.command(&work, line),
+            COMMAND => return self.command(&work, job),
             other => return Err(format!("there is no kind of phase '{other}': use one version of Serval")),
         };
         let mut properties = Properties::new();
@@ -111,18 +114,18 @@ impl Worker for AgentWorker<'_> {
         (self.say)(&plan.describe(1));
         let session = open(store.name, &plan.properties).map_err(|faults| faults.to_string())?;
         let control = Control::default();
-        let gate = line.clone();
+        let gate = job.clone();
         plan.options.gate = Some(Gate::new(move || gate.ready()));
-        plan.options.judge = plan.options.steady.is_some().then(|| judge(line));
+        plan.options.judge = plan.options.steady.is_some().then(|| judge(job));
         let (ending, lag) = (control.clone(), plan.lag.clone());
-        line.on_end(move |hurry| {
+        job.on_end(move |hurry| {
             // Consumers may finish their keys if time is left.
             if hurry || !lag.as_ref().is_some_and(|lag| lag.close(&ending)) {
                 ending.interrupt();
             }
         });
         let mut sending =
-            IntervalSender { line, units: (0, 0), writer: plan.lag.as_ref().and_then(|lag| lag.writer()) };
+            IntervalSender { job, units: (0, 0), writer: plan.lag.as_ref().and_then(|lag| lag.writer()) };
         let none: Option<RunFiles<'_>> = None;
         let performed = match perform(&plan, &*session, &control, &mut sending, none, Vec::new()) {
             Ok(performed) => performed,
@@ -131,7 +134,7 @@ impl Worker for AgentWorker<'_> {
             Err(error) => return Err(error.to_string()),
         };
         if let Some((first, _)) = performed.record.began {
-            line.began(first);
+            job.began(first);
         }
         let overall = &performed.document.overall;
         (self.say)(&format!(
@@ -167,23 +170,23 @@ impl Worker for AgentWorker<'_> {
 const SAMPLES_PER_MESSAGE: usize = 10;
 
 /// Returns a judge that sends samples to the coordinator, which decides when the measured part begins.
-fn judge(line: &JobHandle) -> WarmUpJudge {
-    let (line, samples) = (line.clone(), Mutex::new(Vec::new()));
+fn judge(job: &JobHandle) -> WarmUpJudge {
+    let (job, samples) = (job.clone(), Mutex::new(Vec::new()));
     WarmUpJudge::new(move |sample| {
         let mut samples = samples.lock().unwrap_or_else(PoisonError::into_inner);
         samples.push(sample);
         if samples.len() >= SAMPLES_PER_MESSAGE
             && let Ok(bytes) = serde_json::to_vec(&SamplesWire::of(&std::mem::take(&mut *samples)))
         {
-            line.interval(bytes);
+            job.interval(bytes);
         }
-        line.measure()
+        job.measure()
     })
 }
 
 /// Sends each interval to the coordinator as it ends.
 struct IntervalSender<'a> {
-    line: &'a JobHandle,
+    job: &'a JobHandle,
     units: (u64, u64),
     writer: Option<u64>,
 }
@@ -195,7 +198,7 @@ impl Observer for IntervalSender<'_> {
 
     fn interval(&mut self, interval: &Interval) {
         if let Ok(bytes) = serde_json::to_vec(&IntervalWire::of(interval, self.units, self.writer)) {
-            self.line.interval(bytes);
+            self.job.interval(bytes);
         }
     }
 }

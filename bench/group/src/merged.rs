@@ -31,14 +31,14 @@ use std::{
 /// Percentiles of a client.
 const PERCENTILES: [f64; 4] = [50.0, 95.0, 99.0, 99.9];
 
-/// The record of a client, or why there is none.
+/// Outcome of a client in a phase: its record, or the reason for which there is none.
 #[derive(Debug, Default)]
 pub(crate) struct ClientOutcome {
     pub(crate) record: Option<RecordWire>,
     pub(crate) lost: Option<String>,
     /// Whether the client writes in this phase.
     pub(crate) writes: bool,
-    /// Its number as a writer, if it stamps sampled keys and has reported it.
+    /// Number of the client as a writer, if it stamps sampled keys and has reported it.
     pub(crate) writer: Option<u64>,
 }
 
@@ -65,13 +65,13 @@ pub(crate) struct CoordinatorView<'a> {
 
 /// Analyses the journals of all clients by the coordinator's clock.
 fn lag(
-    left: &mut [ClientOutcome],
-    seen: &CoordinatorView<'_>,
+    outcomes: &mut [ClientOutcome],
+    view: &CoordinatorView<'_>,
 ) -> Result<Option<(LagResult, Vec<LagKey>)>, WireError> {
-    let mut setting = seen.setting.clone();
+    let mut setting = view.setting.clone();
     let mut parts = Vec::new();
-    for (number, left) in left.iter_mut().enumerate() {
-        let offsets = seen.clocks.get(number).map(Vec::as_slice).unwrap_or_default();
+    for (number, outcome) in outcomes.iter_mut().enumerate() {
+        let offsets = view.clocks.get(number).map(Vec::as_slice).unwrap_or_default();
         let offset = |(at, offset): &(u64, ClockOffset)| analysis::OffsetSample {
             at: *at,
             ahead: offset.ahead,
@@ -79,10 +79,10 @@ fn lag(
             drift: DRIFT,
         };
         let clock = PartClock::Known(offsets.iter().map(offset).collect());
-        let Some(record) = left.record.as_mut() else {
-            // Its journal is lost with it; the items that it put into the queue are not.
-            if left.writes {
-                parts.push(ProcessJournal::lost(left.writer.unwrap_or(0), clock));
+        let Some(record) = outcome.record.as_mut() else {
+            // The client's journal is lost; the items that it put into the queue are not.
+            if outcome.writes {
+                parts.push(ProcessJournal::lost(outcome.writer.unwrap_or(0), clock));
             }
             continue;
         };
@@ -99,7 +99,7 @@ fn lag(
     Ok(parts.iter().any(|part| !part.lost).then(|| analysis::analyse(&parts, setting)))
 }
 
-/// A record to which nothing was added yet.
+/// Returns a record to which [`merge`] adds those of clients.
 pub(crate) fn empty(started: SystemTime) -> RunRecord {
     RunRecord {
         started,
@@ -128,36 +128,36 @@ pub(crate) fn empty(started: SystemTime) -> RunRecord {
 pub(crate) fn record(
     started: SystemTime,
     facts: &[ClientFacts],
-    mut left: Vec<ClientOutcome>,
-    seen: &CoordinatorView<'_>,
+    mut outcomes: Vec<ClientOutcome>,
+    view: &CoordinatorView<'_>,
     fatal: bool,
 ) -> Result<Ran, WireError> {
     let mut sum = empty(started);
-    let lag = lag(&mut left, seen)?.map(|(result, keys)| LagFound { result, keys });
+    let lag = lag(&mut outcomes, view)?.map(|(result, keys)| LagFound { result, keys });
     let (mut clients, mut lost) = (Vec::new(), Vec::new());
     let mut executions = BTreeMap::<&str, usize>::new();
-    for (number, (facts, left)) in facts.iter().zip(&left).enumerate() {
+    for (number, (facts, outcome)) in facts.iter().zip(&outcomes).enumerate() {
         // Clients without a part have no row.
-        let Some(Some(part_of_work)) = seen.parts.get(number) else { continue };
+        let Some(Some(part_of_work)) = view.parts.get(number) else { continue };
         let share = part_of_work.label();
         let mut client = GroupClient {
             host: facts.host.clone(),
             process: facts.process,
             share: share.clone(),
-            rates: seen.rates.get(number).cloned().unwrap_or_default(),
-            lost: left.lost.clone(),
+            rates: view.rates.get(number).cloned().unwrap_or_default(),
+            lost: outcome.lost.clone(),
             ..GroupClient::default()
         };
-        lost.extend(left.lost.iter().map(|why| format!("client {share}, {}, {why}", facts.name())));
-        if let Some(part) = &left.record {
+        lost.extend(outcome.lost.iter().map(|why| format!("client {share}, {}, {why}", facts.name())));
+        if let Some(part) = &outcome.record {
             lost.extend(part.lost.iter().map(|why| format!("client {share}, {}: {why}", facts.name())));
             client.lost = client.lost.take().or_else(|| part.lost.clone());
-            row(part, &mut client)?;
+            fill_row(part, &mut client)?;
             if !part_of_work.consumes {
                 *executions.entry(&part.execution).or_default() += 1;
                 let ended_by = sum.ended_by;
                 merge(&mut sum, part)?;
-                // The others go on without a lost client.
+                // The other clients continue without a lost one.
                 if part.lost.is_some() && !fatal {
                     sum.ended_by = ended_by;
                 }
@@ -175,8 +175,8 @@ pub(crate) fn record(
         .collect();
     let group = GroupResult {
         clients,
-        start_skew_ns: seen.skew.map(|(skew, _)| skew),
-        clock_error_ns: seen.skew.map(|(_, error)| error),
+        start_skew_ns: view.skew.map(|(skew, _)| skew),
+        clock_error_ns: view.skew.map(|(_, error)| error),
         troubles: Vec::new(),
     };
     let lost = ((fatal || all_lost) && !lost.is_empty()).then(|| RunLost::Clients(lost.join("; ")));
@@ -187,7 +187,7 @@ pub(crate) fn record(
 }
 
 /// Fills a client's row from its record.
-fn row(part: &RecordWire, client: &mut GroupClient) -> Result<(), WireError> {
+fn fill_row(part: &RecordWire, client: &mut GroupClient) -> Result<(), WireError> {
     let duration = Duration::from_nanos(part.duration_ns);
     let totals = part.totals()?;
     let ok = totals.measured.iter().filter(|((metric, status), _)| status.is_ok() && metric.is_operation());

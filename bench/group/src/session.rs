@@ -1,4 +1,4 @@
-//! A plan on a group.
+//! Execution of a plan on a group.
 
 use crate::{
     check::consumers,
@@ -51,13 +51,13 @@ pub struct GroupSession<'a> {
 }
 
 impl<'a> GroupSession<'a> {
-    /// A session in which all clients have even parts of a plan. `local` is the store as this
-    /// process has it open: it prepares and counts records.
+    /// Creates a session in which all clients have even parts of a plan. `local` is the store as this
+    /// process has opened it: it prepares and counts records.
     pub fn new(team: &'a Team, local: &'a dyn Session, plan: &'a Plan) -> GroupSession<'a> {
         Self::with_parts(team, local, plan, ClientPart::even(team.clients().len()))
     }
 
-    /// A session in which each client has its own part; a client without one does nothing.
+    /// Creates a session in which each client has its own part; a client without one does nothing.
     pub fn with_parts(
         team: &'a Team,
         local: &'a dyn Session,
@@ -70,7 +70,7 @@ impl<'a> GroupSession<'a> {
 }
 
 impl GroupSession<'_> {
-    /// The longest that the run may last, if anything bounds it.
+    /// Returns the longest time that the run may last, if its length is bounded.
     fn length_max(&self, options: &RunOptions) -> Option<Duration> {
         let mut reader = Reader::new(&self.plan.properties);
         let drain = reader.duration(&lag::DRAIN);
@@ -83,7 +83,7 @@ impl GroupSession<'_> {
 /// The measured part of a run.
 struct MeasuredWindow {
     start: Option<u64>,
-    /// When the measured part begins, as far as is known.
+    /// Instant at which the measured part begins, as far as it is known.
     from: Option<u64>,
     measuring: bool,
     measured: bool,
@@ -116,8 +116,8 @@ impl MeasuredWindow {
     }
 }
 
-/// The smallest range that covers all ranges.
-fn whole(ranges: &[(u64, u64)]) -> Range<u64> {
+/// Returns the smallest range that covers all ranges.
+fn covering_range(ranges: &[(u64, u64)]) -> Range<u64> {
     let start = ranges.iter().map(|range| range.0).min().unwrap_or_default();
     start..ranges.iter().map(|range| range.1).max().unwrap_or_default()
 }
@@ -128,7 +128,7 @@ struct GroupRun<'a> {
     options: &'a RunOptions,
     /// Clients that only read sampled keys.
     consumes: Vec<bool>,
-    left: Vec<ClientOutcome>,
+    outcomes: Vec<ClientOutcome>,
     intervals: Intervals,
     steadiness: Option<GroupSteadiness>,
     stall: StallDetector,
@@ -137,7 +137,7 @@ struct GroupRun<'a> {
     /// Whether consumers have been asked to finish.
     finishing: bool,
     troubles: Vec<String>,
-    /// Why the group ends with this run, if it does.
+    /// Reason if the group ends with this run.
     ending: Option<String>,
 }
 
@@ -151,7 +151,7 @@ impl<'a> GroupRun<'a> {
         let count = team.facts.len();
         let part = |client: usize| parts.get(client).and_then(Option::as_ref);
         let consumes: Vec<bool> = (0..count).map(|client| part(client).is_some_and(|p| p.consumes)).collect();
-        let left = (0..count)
+        let outcomes = (0..count)
             .map(|client| ClientOutcome {
                 writes: has_work[client] && !consumes[client],
                 ..ClientOutcome::default()
@@ -160,7 +160,7 @@ impl<'a> GroupRun<'a> {
         let mut run = GroupRun {
             team,
             options,
-            left,
+            outcomes,
             intervals: Intervals::new(consumes.clone(), options.interval),
             steadiness: GroupSteadiness::new(options, count),
             stall: StallDetector::new(count, clock::now()),
@@ -177,15 +177,15 @@ impl<'a> GroupRun<'a> {
                 run.steadiness.iter_mut().for_each(|steadiness| steadiness.set_ended(client));
             }
             if lost.is_some() || part(client).is_none() {
-                run.gone(client);
-                run.left[client].lost = lost.clone();
+                run.set_ended(client);
+                run.outcomes[client].lost = lost.clone();
             }
         }
         run
     }
 
-    /// A client sends nothing more.
-    fn gone(&mut self, client: usize) {
+    /// Notes that a client sends nothing more.
+    fn set_ended(&mut self, client: usize) {
         self.intervals.set_ended(client);
         self.steadiness.iter_mut().for_each(|steadiness| steadiness.set_ended(client));
     }
@@ -195,7 +195,7 @@ impl<'a> GroupRun<'a> {
         PlanError::Group(format!("what client {name} sent cannot be read: {error}"))
     }
 
-    /// Handles a report of the coordinator. Returns how the run ended, once it has.
+    /// Handles a report of the coordinator. Returns the end of the phase once the run has ended.
     fn on_report(
         &mut self,
         report: CoordinatorReport,
@@ -221,16 +221,16 @@ impl<'a> GroupRun<'a> {
                 self.started = SystemTime::now() + Duration::from_nanos(at.saturating_sub(clock::now()));
                 observer.started(self.started);
             }
-            CoordinatorReport::Interval(client, bytes) => self.interval(client, &bytes)?,
+            CoordinatorReport::Interval(client, bytes) => self.on_interval(client, &bytes)?,
             CoordinatorReport::Result(client, bytes) => {
-                // It is empty if the client never began.
+                // The result is empty if the client never began.
                 if !bytes.is_empty() {
                     let record: RecordWire =
                         serde_json::from_slice(&bytes).map_err(|error| self.unreadable(client, error))?;
                     if record.lost.is_some() && team.on_lost == OnLost::End {
                         team.coordinator.stop();
                     }
-                    self.left[client].record = Some(record);
+                    self.outcomes[client].record = Some(record);
                     self.window.end(observer);
                 }
                 self.intervals.set_ended(client);
@@ -241,21 +241,21 @@ impl<'a> GroupRun<'a> {
                     Some(since) => format!("{} ({since:.1} s after the start)", lost.why),
                     None => lost.why.to_string(),
                 };
-                self.left[lost.client].lost = Some(why.clone());
+                self.outcomes[lost.client].lost = Some(why.clone());
                 team.note_lost(lost.client, why);
-                self.gone(lost.client);
+                self.set_ended(lost.client);
             }
             CoordinatorReport::Over(end) => return Ok(Some(end)),
             CoordinatorReport::Disbanded(why) => {
-                let why = why.or_else(|| team.who_is_lost());
+                let why = why.or_else(|| team.describe_lost());
                 return Err(PlanError::Group(why.unwrap_or_else(|| "the group is over".to_owned())));
             }
         }
         Ok(None)
     }
 
-    /// Handles an interval of a client, or its progress in the warm-up.
-    fn interval(&mut self, client: usize, bytes: &[u8]) -> Result<(), PlanError> {
+    /// Handles an interval of a client, or samples of its warm-up.
+    fn on_interval(&mut self, client: usize, bytes: &[u8]) -> Result<(), PlanError> {
         if let Some(steadiness) = &mut self.steadiness
             && let Ok(wire) = serde_json::from_slice::<SamplesWire>(bytes)
         {
@@ -265,7 +265,7 @@ impl<'a> GroupRun<'a> {
         }
         let wire: IntervalWire =
             serde_json::from_slice(bytes).map_err(|error| self.unreadable(client, error))?;
-        self.left[client].writer = wire.writer;
+        self.outcomes[client].writer = wire.writer;
         self.stall.record(client, wire.units, clock::now());
         self.intervals.take(client, &wire).map_err(|error| self.unreadable(client, error))
     }
@@ -277,15 +277,15 @@ impl<'a> GroupRun<'a> {
         if self.window.start.is_some() {
             for client in stall.stalled(works, clock::now()) {
                 let what = format!(
-                    "client {} has ended no operation for a minute, and the others have done their part and wait for it: its \
-                     store does not answer. Ctrl-C ends the run",
+                    "client {} has ended no operation for a minute, and the other clients have done their part and wait \
+                     for it: its store does not answer. Ctrl-C ends the run",
                     team.facts[client].name()
                 );
                 (team.trouble)(&what);
                 self.troubles.push(what);
             }
         }
-        // Nothing more is written: consumers may finish.
+        // No client writes any more: consumers may finish.
         if !self.finishing && !(0..consumes.len()).any(works) {
             self.finishing = true;
             team.coordinator.finish((0..consumes.len()).filter(|client| consumes[*client]).collect());
@@ -298,13 +298,13 @@ impl<'a> GroupRun<'a> {
 }
 
 impl GroupSession<'_> {
-    /// The record of a run that has ended.
+    /// Returns the record of a run that has ended.
     fn record(&self, run: GroupRun<'_>, end: PhaseEnd, has_work: &[bool]) -> Result<Ran, PlanError> {
         let team = self.team;
-        let GroupRun { left, intervals, mut troubles, ending, steadiness, started, consumes, .. } = run;
-        if end.start.is_none() || left.iter().all(|left| left.record.is_none()) {
+        let GroupRun { outcomes, intervals, mut troubles, ending, steadiness, started, consumes, .. } = run;
+        if end.start.is_none() || outcomes.iter().all(|outcome| outcome.record.is_none()) {
             return Err(ending
-                .or_else(|| team.who_is_lost())
+                .or_else(|| team.describe_lost())
                 .map_or(RunError::Interrupted.into(), PlanError::Group));
         }
         if intervals.missed > 0 {
@@ -312,26 +312,26 @@ impl GroupSession<'_> {
                 .push(format!("{} missing from the series of clients", are(intervals.missed, "interval")));
         }
         if consumes.contains(&true) {
-            // A queue that stays is harmless: no other group has its name.
+            // A queue that is not removed is harmless: no other group uses its name.
             let _ = queue::remove(&team.queue());
         }
         let inserts =
             |client: &usize| self.parts.get(*client).is_some_and(|part| part.is_some()) && !consumes[*client];
         let unended = (0..consumes.len()).filter(inserts).map(|client| match has_work[client] {
-            true => left[client].record.as_ref()?.unended,
-            // Lost before: none of the keys of its share exists.
+            true => outcomes[client].record.as_ref()?.unended,
+            // The client was lost before the run and inserted none of its keys.
             false => Some((0, 0)),
         });
-        team.unended.replace(unended.collect::<Option<Vec<_>>>().map(|all| whole(&all)));
+        team.unended.replace(unended.collect::<Option<Vec<_>>>().map(|all| covering_range(&all)));
         let clocks = team.coordinator.clocks();
-        let seen = merged::CoordinatorView {
+        let view = merged::CoordinatorView {
             rates: &intervals.rates,
             parts: &self.parts,
             skew: end.skew,
             clocks: &clocks,
             setting: plan_lag::setting(&self.plan.properties),
         };
-        let mut ran = merged::record(started, &team.facts, left, &seen, team.on_lost == OnLost::End)
+        let mut ran = merged::record(started, &team.facts, outcomes, &view, team.on_lost == OnLost::End)
             .map_err(|error| PlanError::Group(format!("what a client sent cannot be read: {error}")))?;
         if let Some(group) = &mut ran.group {
             group.troubles = troubles;

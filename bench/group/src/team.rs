@@ -1,4 +1,4 @@
-//! A group that has been gathered.
+//! Group whose clients have joined.
 
 use crate::{
     error::GroupError,
@@ -45,8 +45,7 @@ pub struct Team {
 }
 
 impl Team {
-    /// Leads a group and waits until its clients have joined. `came` gets the number of clients
-    /// that have, and
+    /// Leads a group and waits until its clients have joined. `progress` receives the number of clients that have, and
     /// `trouble`, then and later, each problem that does not end the group.
     ///
     /// # Errors
@@ -55,7 +54,7 @@ impl Team {
     pub fn gather(
         leading: Leading,
         control: &Control,
-        came: &mut dyn FnMut(usize, usize, Option<&ClientFacts>),
+        progress: &mut dyn FnMut(usize, usize, Option<&ClientFacts>),
         trouble: fn(&str),
     ) -> Result<Team, GroupError> {
         let (wanted, on_lost, cluster, root) = (
@@ -68,7 +67,7 @@ impl Team {
         let own = facts();
         let coordinator = Coordinator::open(leading, &own.name())?;
         let mut facts: Vec<Option<ClientFacts>> = vec![None; wanted];
-        came(0, wanted, None);
+        progress(0, wanted, None);
         loop {
             if control.interrupted() {
                 return Err(GroupError::Interrupted);
@@ -82,17 +81,17 @@ impl Team {
             };
             let joined = |facts: &[Option<ClientFacts>]| facts.iter().flatten().count();
             match report {
-                CoordinatorReport::Joined { client, facts: theirs } => {
+                CoordinatorReport::Joined { client, facts: joined_facts } => {
                     if let Some(place) = facts.get_mut(client) {
-                        *place = Some(theirs.clone());
+                        *place = Some(joined_facts.clone());
                     }
-                    came(joined(&facts), wanted, Some(&theirs));
+                    progress(joined(&facts), wanted, Some(&joined_facts));
                 }
                 CoordinatorReport::Lost(lost) => {
                     if let Some(place) = facts.get_mut(lost.client) {
                         *place = None;
                     }
-                    came(joined(&facts), wanted, None);
+                    progress(joined(&facts), wanted, None);
                 }
                 CoordinatorReport::Complete => break,
                 CoordinatorReport::Trouble(what) => trouble(&what),
@@ -139,7 +138,7 @@ impl Team {
     }
 
     /// Describes the lost clients; `None` if there are none.
-    pub(crate) fn who_is_lost(&self) -> Option<String> {
+    pub(crate) fn describe_lost(&self) -> Option<String> {
         let lost = self.lost.borrow();
         let lost = lost.iter().zip(&self.facts);
         let lost = lost.filter_map(|(why, facts)| Some(format!("client {} {}", facts.name(), why.as_ref()?)));
@@ -154,8 +153,8 @@ impl Team {
         parts: &[Option<ClientPart>],
         options: &RunOptions,
     ) -> Vec<Option<Work>> {
-        // The options win over the properties: a load of 'serval bench' has neither the time nor
-        // the target of the run that follows.
+        // The options override the properties: a load of 'serval bench' has neither the time nor the target of
+        // the run that follows.
         let paced = [&p::TARGET, &p::TARGET_SCHEDULE, &p::TARGET_ARRIVALS, &p::PACING_SLACK];
         let dropped = |name: &str| {
             is_of_group(name)
@@ -173,7 +172,7 @@ impl Team {
             .flat_map(|property| [property.name].into_iter().chain(property.aliases.iter().copied()))
             .collect();
         let work = |(client, part): (usize, &Option<ClientPart>)| {
-            let part = part.as_ref().filter(|_| self.is_there(client))?;
+            let part = part.as_ref().filter(|_| self.is_present(client))?;
             let mut properties: BTreeMap<String, String> = plan
                 .properties
                 .iter()
@@ -211,7 +210,7 @@ impl Team {
         unfit(&self.facts, works, env!("CARGO_PKG_VERSION"))
     }
 
-    fn is_there(&self, client: usize) -> bool {
+    fn is_present(&self, client: usize) -> bool {
         self.lost.borrow().get(client).is_some_and(Option::is_none)
     }
 
@@ -252,12 +251,12 @@ impl Team {
                 return Ok(true);
             }
             if let Some(report) = self.next(left.min(TICK))? {
-                self.at_rest(report)?;
+                self.on_idle_report(report)?;
             }
         }
     }
 
-    fn at_rest(&self, report: CoordinatorReport) -> Result<(), GroupError> {
+    fn on_idle_report(&self, report: CoordinatorReport) -> Result<(), GroupError> {
         match report {
             CoordinatorReport::Lost(lost) => {
                 let why = lost.why.to_string();
@@ -296,7 +295,7 @@ impl Team {
         control: &Control,
     ) -> Result<Vec<(usize, CommandWire)>, GroupError> {
         let work = |(client, part): (usize, &Option<ClientPart>)| {
-            part.as_ref().filter(|_| self.is_there(client))?;
+            part.as_ref().filter(|_| self.is_present(client))?;
             let mut properties = environment.to_vec();
             properties.push((TIMEOUT.to_owned(), timeout.as_nanos().to_string()));
             properties.push(("SERVAL_CLIENT".to_owned(), (client + 1).to_string()));
@@ -330,12 +329,12 @@ impl Team {
                 }
                 Some(CoordinatorReport::Over(_)) if outcomes.is_empty() && !stopping => {
                     let why = self
-                        .who_is_lost()
-                        .unwrap_or_else(|| format!("no client that is there was to run '{command}'"));
+                        .describe_lost()
+                        .unwrap_or_else(|| format!("every client that was to run '{command}' is lost"));
                     return Err(GroupError::Broken(why));
                 }
                 Some(CoordinatorReport::Over(_)) => return Ok(outcomes),
-                Some(report) => self.at_rest(report)?,
+                Some(report) => self.on_idle_report(report)?,
                 None => {}
             }
         }
@@ -347,10 +346,10 @@ impl Team {
 fn unfit(facts: &[ClientFacts], works: &[Option<Work>], version: &str) -> Option<String> {
     let problem = |(facts, work): (&ClientFacts, &Option<Work>)| {
         let Work { store, .. } = work.as_ref()?;
-        let (name, theirs) = (facts.name(), &facts.version);
-        if theirs != version {
+        let (name, client_version) = (facts.name(), &facts.version);
+        if client_version != version {
             return Some(format!(
-                "client {name} is Serval {theirs}, and this is {version}: use one version of Serval"
+                "client {name} is Serval {client_version}, and this is {version}: use one version of Serval"
             ));
         }
         // A program needs no store.

@@ -1,4 +1,4 @@
-//! An agent while it is a client of a group.
+//! Membership of an agent in a group.
 
 use super::{AgentEvent, AgentSession, ForWorker, FromWorker, JobHandle, quit_requested};
 use crate::{
@@ -17,7 +17,7 @@ use tokio::{
     time::{self, Instant},
 };
 
-/// A frame that was read, or why there will be no more.
+/// A frame that was read, or the error that ended the connection.
 type Received = io::Result<Frame<ToClient>>;
 
 /// A connection that the coordinator has accepted.
@@ -25,12 +25,12 @@ struct Accepted {
     stream: TcpStream,
     /// This client's number.
     client: u64,
-    /// How long the coordinator may be silent, ms.
+    /// Longest silence of the coordinator, ms.
     timeout_ms: u64,
 }
 
 impl AgentSession {
-    /// Serves a group until it is over. Returns why it is.
+    /// Serves a group until it is over. Returns the reason of its end.
     pub(super) async fn serve_group(&mut self, directory: &Directory, leader: &Leader) -> String {
         let Accepted { stream, client, timeout_ms } = match self.connect(leader).await {
             Ok(accepted) => accepted,
@@ -71,7 +71,7 @@ impl AgentSession {
                 }
             }
             for action in actions {
-                if let Some(over) = self.act(action, &mut membership) {
+                if let Some(over) = self.perform(action, &mut membership) {
                     why.get_or_insert(over);
                 }
             }
@@ -90,10 +90,11 @@ impl AgentSession {
     ///
     /// # Errors
     ///
-    /// Why the client is not in the group.
+    /// The reason for which the client is not in the group.
     async fn connect(&self, leader: &Leader) -> Result<Accepted, String> {
         let (address, timeout) = (&leader.address, self.joining.timeout);
-        let hung_up = |error: io::Error| format!("the coordinator at {address} hung up: {error}");
+        let disconnected =
+            |error: io::Error| format!("the coordinator at {address} closed the connection: {error}");
         let mut stream = match time::timeout(timeout, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {
@@ -111,20 +112,20 @@ impl AgentSession {
             token: leader.token.clone(),
             facts: self.joining.facts.clone(),
         };
-        message::write(&mut stream, &Frame::Message(hello)).await.map_err(hung_up)?;
+        message::write(&mut stream, &Frame::Message(hello)).await.map_err(disconnected)?;
         let greeting = message::read::<ToClient>(&mut stream, message::HELLO_MAX);
         match time::timeout(timeout, greeting).await {
             Ok(Ok(Frame::Message(ToClient::Welcome { client, timeout_ms }))) => {
                 Ok(Accepted { stream, client, timeout_ms })
             }
             Ok(Ok(Frame::Message(ToClient::Refused { why }))) => Err(why),
-            Ok(Err(error)) => Err(hung_up(error)),
-            _ => Err(format!("what listens at {address} is no coordinator")),
+            Ok(Err(error)) => Err(disconnected(error)),
+            _ => Err(format!("the process that listens at {address} is not a coordinator")),
         }
     }
 
-    /// Handles a frame of the coordinator. Returns why the group is over for
-    /// this client, if it is.
+    /// Handles a frame of the coordinator. Returns the reason if the group is over for
+    /// this client.
     fn on_frame(
         &mut self,
         frame: Option<Received>,
@@ -192,8 +193,8 @@ impl AgentSession {
         }
     }
 
-    /// Performs an action. Returns why the client leaves the group, if it does.
-    fn act(&mut self, action: MemberAction, membership: &mut Membership) -> Option<String> {
+    /// Performs an action. Returns the reason if the client leaves the group.
+    fn perform(&mut self, action: MemberAction, membership: &mut Membership) -> Option<String> {
         match action {
             MemberAction::Enter => {
                 membership.presence.add(format!("{}/entered/{}", membership.phase, membership.client));
@@ -245,7 +246,7 @@ async fn send_frames(mut writing: OwnedWriteHalf, mut queue: UnboundedReceiver<F
     }
 }
 
-/// Receives frames until the connection ends. Answers questions about the clock
+/// Receives frames until the connection ends. Answers requests for the client's time
 /// at once, whatever else the client does.
 async fn receive_frames(
     mut reading: OwnedReadHalf,
@@ -270,7 +271,7 @@ async fn receive_frames(
     }
 }
 
-/// This client's part in a group.
+/// State of this client in a group.
 struct Membership {
     member: Member,
     client: u64,

@@ -1,4 +1,4 @@
-//! The coordinator's use of ZooKeeper: calls of agents, and the barriers of phases.
+//! Use of ZooKeeper by the coordinator: calls of agents, and the barriers of phases.
 
 use super::{CoordinatorReport, CoordinatorTask, Incoming, RETRY_PAUSE};
 use crate::{
@@ -49,13 +49,14 @@ impl CoordinatorTask {
         ));
     }
 
-    pub(super) fn changed(&mut self, change: EpochChange, actions: &mut Vec<GroupAction>) {
+    /// Handles a change of the group's nodes.
+    pub(super) fn on_epoch_change(&mut self, change: EpochChange, actions: &mut Vec<GroupAction>) {
         match change {
             EpochChange::There(path) => {
                 if let Some((place, client)) = path.rsplit_once('/')
                     && let Ok(client) = client.parse()
                 {
-                    self.stands(place, client, actions);
+                    self.on_barrier_node(place, client, actions);
                 }
             }
             // A healthy client creates its node again, and a dead one is silent on its
@@ -84,7 +85,7 @@ impl CoordinatorTask {
     }
 
     /// Lists the clients at the barriers of the current phase.
-    pub(super) fn look_at_barriers(&self) {
+    pub(super) fn list_barriers(&self) {
         for barrier in ["entered", "left"] {
             let place = format!("{}/{barrier}", self.phase);
             let (epoch, incoming) = (self.epoch(), self.incoming.clone());
@@ -92,7 +93,7 @@ impl CoordinatorTask {
                 while !epoch.is_over() && !incoming.is_closed() {
                     match epoch.standing(&place).await {
                         Ok(Some(clients)) => {
-                            let _ = incoming.send(Incoming::Standing { place, clients });
+                            let _ = incoming.send(Incoming::AtBarrier { place, clients });
                             break;
                         }
                         // The phase does not exist yet; the watch reports all of it.
@@ -111,7 +112,7 @@ impl CoordinatorTask {
             return self.disband(Some(why.to_owned()));
         }
         self.zookeeper_lost = true;
-        self.tell(CoordinatorReport::Ending(why.to_owned()));
+        self.send_report(CoordinatorReport::Ending(why.to_owned()));
         self.group.stop(self.now(), actions);
         for client in 0..self.by_client.len() {
             if self.has_left(client) {
@@ -121,7 +122,7 @@ impl CoordinatorTask {
     }
 
     /// Handles a client's node at a barrier.
-    pub(super) fn stands(&mut self, place: &str, client: u64, actions: &mut Vec<GroupAction>) {
+    pub(super) fn on_barrier_node(&mut self, place: &str, client: u64, actions: &mut Vec<GroupAction>) {
         let Some((phase, barrier)) = place.split_once('/') else { return };
         if phase.parse() != Ok(self.phase) {
             return;
@@ -146,7 +147,7 @@ impl CoordinatorTask {
     pub(super) fn has_left(&mut self, client: usize) -> bool {
         let zookeeper_lost = self.zookeeper_lost;
         self.connection_of(client)
-            .is_some_and(|connection| connection.handed_over && (connection.at_barrier || zookeeper_lost))
+            .is_some_and(|connection| connection.result_received && (connection.at_barrier || zookeeper_lost))
     }
 
     pub(super) fn write_start(&self, at: u64) {

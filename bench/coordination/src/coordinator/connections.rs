@@ -69,10 +69,10 @@ impl CoordinatorTask {
                 "this coordinator leads another group, or a later epoch of it".to_owned()
             } else if protocol != PROTOCOL {
                 let why = format!(
-                    "it speaks version {protocol} of the messages, and the coordinator {PROTOCOL}: use one version of Serval"
+                    "it uses version {protocol} of the messages, and the coordinator {PROTOCOL}: use one version of Serval"
                 );
                 let _ = report.send(CoordinatorReport::Trouble(format!(
-                    "client {} was sent away: {why}",
+                    "client {} was refused: {why}",
                     facts.name()
                 )));
                 why
@@ -125,7 +125,7 @@ impl CoordinatorTask {
                 client,
                 facts: facts.clone(),
                 out,
-                handed_over: false,
+                result_received: false,
                 at_barrier: false,
                 first_exchanges: FIRST_EXCHANGES,
             },
@@ -134,7 +134,7 @@ impl CoordinatorTask {
             let _ = arrivals.send(Arrival::Joined(facts.clone()));
         }
         self.ask_clock(client);
-        self.tell(CoordinatorReport::Joined { client, facts });
+        self.send_report(CoordinatorReport::Joined { client, facts });
     }
 
     fn listen(&self, connection: u64, mut reading: OwnedReadHalf) {
@@ -144,10 +144,10 @@ impl CoordinatorTask {
                 // Each part of a long result counts as a heartbeat.
                 let heard = || {
                     let frame = Frame::Message(ToCoordinator::Beat);
-                    let _ = incoming.send(Incoming::Came { connection, at: clock(), frame });
+                    let _ = incoming.send(Incoming::Received { connection, at: clock(), frame });
                 };
-                let came = match message::read_noting(&mut reading, message::FRAME_MAX, heard).await {
-                    Ok(frame) => Incoming::Came { connection, at: clock(), frame },
+                let received = match message::read_noting(&mut reading, message::FRAME_MAX, heard).await {
+                    Ok(frame) => Incoming::Received { connection, at: clock(), frame },
                     Err(error) => {
                         let ended = matches!(
                             error.kind(),
@@ -158,14 +158,14 @@ impl CoordinatorTask {
                         break;
                     }
                 };
-                if incoming.send(came).is_err() {
+                if incoming.send(received).is_err() {
                     break;
                 }
             }
         });
     }
 
-    /// Queues a question about a client's clock.
+    /// Requests a client's time, or queues the request.
     pub(super) fn ask_clock(&mut self, client: usize) {
         if !self.group.is_lost(client) && self.asking.want(client) {
             self.send(client, ToClient::Ask { asked: 0 });
@@ -199,7 +199,8 @@ impl CoordinatorTask {
         self.connections.get_mut(&connection)
     }
 
-    pub(super) fn hand_out(&mut self) {
+    /// Sends the clients their work of the phase.
+    pub(super) fn send_works(&mut self) {
         let (works, phase) = (std::mem::take(&mut self.works), self.phase);
         for (client, work) in works.into_iter().enumerate() {
             if let Some(work) = work {

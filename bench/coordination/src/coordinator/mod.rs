@@ -1,9 +1,9 @@
-//! A coordinator: ZooKeeper, connections and time drive a [`Group`].
+//! Coordinator of a group: passes the events of ZooKeeper, connections and time to a [`Group`].
 //!
-//! One task owns all state and never waits. A request to ZooKeeper, a greeting or
+//! One task owns all state and never blocks. A request to ZooKeeper, a greeting or
 //! a write to a slow client is a task of its own, which sends its result to the
 //! first. The coordinator has a thread of its own, so that no other work delays
-//! the questions about clocks.
+//! the requests for clients' times.
 
 mod barriers;
 mod connections;
@@ -54,7 +54,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(200);
 pub struct Leading {
     /// ZooKeeper's address.
     pub cluster: String,
-    /// Root node of everything that Serval keeps in ZooKeeper.
+    /// Node below which Serval keeps all its nodes.
     pub root: String,
     /// The group's name.
     pub group: String,
@@ -69,14 +69,14 @@ pub struct Leading {
     pub clock: fn() -> u64,
 }
 
-/// What a coordinator reports.
+/// Report of a coordinator.
 #[derive(Debug)]
 pub enum CoordinatorReport {
     /// A client has joined.
     Joined {
-        /// Its number.
+        /// Number of the client.
         client: usize,
-        /// What it says of itself.
+        /// Description of the client.
         facts: ClientFacts,
     },
     /// All clients have joined.
@@ -93,9 +93,9 @@ pub enum CoordinatorReport {
     Over(PhaseEnd),
     /// A problem that does not end the group.
     Trouble(String),
-    /// The group ends with the running phase: why. Results are still reported.
+    /// The group ends with the running phase, for this reason. Results are still reported.
     Ending(String),
-    /// The group is over: why, if for a failure.
+    /// The group is over; the reason, if it is a failure.
     Disbanded(Option<String>),
 }
 
@@ -118,13 +118,13 @@ pub struct Coordinator {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Why a coordinator cannot start.
+/// Error of starting a coordinator.
 #[derive(Debug, thiserror::Error)]
 pub enum LeadError {
     /// ZooKeeper failed.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// The address is in use, or not one of this machine's.
+    /// The address is in use, or is not an address of this machine.
     #[error(
         "cannot listen for clients at {address}: {error}. Set coordination.listen to an address of this machine"
     )]
@@ -134,7 +134,7 @@ pub enum LeadError {
         /// The system's message.
         error: io::Error,
     },
-    /// The system refused a thread, say.
+    /// The system refused a resource, such as a thread.
     #[error("cannot start the coordinator: {0}")]
     System(#[from] io::Error),
 }
@@ -197,13 +197,13 @@ impl Coordinator {
             let watch = directory.epoch(&leading.group, leader.epoch).watch().await?;
             Ok::<_, LeadError>((listener, directory, leader, watch))
         })?;
-        let (commands, asked) = mpsc::unbounded_channel();
+        let (commands, requested) = mpsc::unbounded_channel();
         let (report, reports) = blocking::channel();
         let led = leader.clone();
         let tracks = Arc::new(Mutex::new(Vec::new()));
         let task_tracks = Arc::clone(&tracks);
         let thread = thread::Builder::new().name("coordinator".to_owned()).spawn(move || {
-            let (incoming, come) = mpsc::unbounded_channel();
+            let (incoming, events) = mpsc::unbounded_channel();
             let now = (leading.clock)();
             let task = CoordinatorTask {
                 group: Group::new(leading.settings.clone(), now),
@@ -224,13 +224,13 @@ impl Coordinator {
                 report,
                 tracks: task_tracks,
             };
-            runtime.block_on(task.run(listener, come, asked, watch));
+            runtime.block_on(task.run(listener, events, requested, watch));
             runtime.shutdown_timeout(Duration::from_millis(100));
         })?;
         Ok(Coordinator { commands, reports, leader: led, tracks, thread: Some(thread) })
     }
 
-    /// Returns what clients find in ZooKeeper about this coordinator.
+    /// Returns the description of this coordinator that clients find in ZooKeeper.
     pub fn leader(&self) -> &Leader {
         &self.leader
     }
@@ -294,9 +294,10 @@ struct Connection {
     client: usize,
     facts: ClientFacts,
     out: UnboundedSender<Frame<ToClient>>,
-    /// Whether its result of the phase has arrived, and whether it is at the
-    /// barrier. A client has left the phase when both are true.
-    handed_over: bool,
+    /// Whether the client's result of the phase has arrived.
+    result_received: bool,
+    /// Whether the client is at the barrier at the end of the phase. A client has left the phase when
+    /// this and `result_received` are true.
     at_barrier: bool,
     /// Number of initial clock exchanges left.
     first_exchanges: usize,
@@ -308,7 +309,7 @@ enum Incoming {
         facts: ClientFacts,
         stream: TcpStream,
     },
-    Came {
+    Received {
         connection: u64,
         at: u64,
         frame: Frame<ToCoordinator>,
@@ -326,7 +327,7 @@ enum Incoming {
         phase: u64,
         opened: Result<(), DirectoryError>,
     },
-    Standing {
+    AtBarrier {
         place: String,
         clients: Vec<u64>,
     },
@@ -345,7 +346,7 @@ struct CoordinatorTask {
     done: bool,
     /// Whether the ZooKeeper session is over, so that barriers cannot be seen.
     zookeeper_lost: bool,
-    /// Tells the task that calls agents which clients joined; `None` once the group is complete.
+    /// Sends the clients that joined to the task that calls agents; `None` once the group is complete.
     arrivals: Option<UnboundedSender<Arrival>>,
     asking: Asking,
     /// Tasks that send to clients.

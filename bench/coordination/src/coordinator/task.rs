@@ -1,4 +1,4 @@
-//! The coordinator's task: owns all state, receives all events, and performs the group's actions.
+//! Task of the coordinator: owns all state, receives all events, and performs the group's actions.
 
 use super::{CoordinatorCommand, CoordinatorReport, CoordinatorTask, Incoming, connections::accept};
 use crate::{
@@ -21,6 +21,7 @@ impl CoordinatorTask {
         (self.leading.clock)()
     }
 
+    /// Changes the record of a client's clock.
     pub(super) fn track(&self, client: usize, change: impl FnOnce(&mut ClockTrack)) {
         let mut tracks = self.tracks.lock().unwrap_or_else(PoisonError::into_inner);
         if tracks.len() <= client {
@@ -29,7 +30,7 @@ impl CoordinatorTask {
         change(&mut tracks[client]);
     }
 
-    pub(super) fn tell(&self, report: CoordinatorReport) {
+    pub(super) fn send_report(&self, report: CoordinatorReport) {
         // A dropped receiver ends the group.
         let _ = self.report.send(report);
     }
@@ -37,7 +38,7 @@ impl CoordinatorTask {
     pub(super) async fn run(
         mut self,
         listener: TcpListener,
-        mut come: UnboundedReceiver<Incoming>,
+        mut events: UnboundedReceiver<Incoming>,
         mut commands: UnboundedReceiver<CoordinatorCommand>,
         mut watch: EpochWatch,
     ) {
@@ -55,22 +56,22 @@ impl CoordinatorTask {
                 Instant::now() + Duration::from_nanos(self.group.wake_at().saturating_sub(now).min(1 << 40));
             let mut actions = Vec::new();
             tokio::select! {
-                Some(incoming) = come.recv() => match incoming {
+                Some(incoming) = events.recv() => match incoming {
                     Incoming::Watching(anew) => {
                         watch = anew;
-                        self.look_at_barriers();
+                        self.list_barriers();
                     }
-                    incoming => self.take(incoming, &mut actions),
+                    incoming => self.on_incoming(incoming, &mut actions),
                 },
-                command = commands.recv() => self.command(command.unwrap_or(CoordinatorCommand::Farewell), &mut actions),
+                command = commands.recv() => self.on_command(command.unwrap_or(CoordinatorCommand::Farewell), &mut actions),
                 change = watch.next(), if watching => {
                     watching = change != EpochChange::Over;
-                    self.changed(change, &mut actions);
+                    self.on_epoch_change(change, &mut actions);
                 }
                 _ = beat.tick() => self.beat(),
                 () = time::sleep_until(wake) => self.group.tick(self.now(), &mut actions),
             }
-            self.obey(actions);
+            self.perform(actions);
         }
         accepting.abort();
         self.send_all(|_| Some(ToClient::Farewell));
@@ -83,32 +84,32 @@ impl CoordinatorTask {
         let _ = time::timeout(Duration::from_secs(2), resigning).await;
     }
 
-    fn take(&mut self, incoming: Incoming, actions: &mut Vec<GroupAction>) {
+    fn on_incoming(&mut self, incoming: Incoming, actions: &mut Vec<GroupAction>) {
         match incoming {
             Incoming::Greeted { facts, stream } => self.join(facts, stream, actions),
-            Incoming::Came { connection, at, frame } => self.came(connection, at, frame, actions),
+            Incoming::Received { connection, at, frame } => self.on_frame(connection, at, frame, actions),
             Incoming::Ended { connection, how } => {
                 if let Some(connection) = self.connections.remove(&connection) {
                     self.group.on(connection.client, GroupEvent::Lost(Loss::Gone(how)), self.now(), actions);
                 }
             }
-            Incoming::StartWritten(Err(error)) => self.tell(CoordinatorReport::Trouble(error.to_string())),
-            // The loop handles the watch.
+            Incoming::StartWritten(Err(error)) => self.send_report(CoordinatorReport::Trouble(error.to_string())),
+            // The loop of `run` handles the watch.
             Incoming::StartWritten(Ok(())) | Incoming::Watching(_) => {}
             Incoming::Connected { stream, place } => self.greet(stream, place),
             // The answer for a phase that is over.
             Incoming::PhaseOpened { phase, .. } if phase != self.phase => {}
-            Incoming::PhaseOpened { opened: Ok(()), .. } => self.hand_out(),
+            Incoming::PhaseOpened { opened: Ok(()), .. } => self.send_works(),
             Incoming::PhaseOpened { opened: Err(error), .. } => self.disband(Some(error.to_string())),
-            Incoming::Standing { place, clients } => {
+            Incoming::AtBarrier { place, clients } => {
                 for client in clients {
-                    self.stands(&place, client, actions);
+                    self.on_barrier_node(&place, client, actions);
                 }
             }
         }
     }
 
-    fn came(
+    fn on_frame(
         &mut self,
         connection: u64,
         at: u64,
@@ -120,11 +121,11 @@ impl CoordinatorTask {
         };
         let event = match frame {
             Frame::Interval(bytes) => {
-                self.tell(CoordinatorReport::Interval(client, bytes));
+                self.send_report(CoordinatorReport::Interval(client, bytes));
                 GroupEvent::Heard
             }
             Frame::Result(bytes) => {
-                self.tell(CoordinatorReport::Result(client, bytes));
+                self.send_report(CoordinatorReport::Result(client, bytes));
                 GroupEvent::Heard
             }
             Frame::Message(message) => match message {
@@ -150,11 +151,11 @@ impl CoordinatorTask {
                 ToCoordinator::Failed { why } => GroupEvent::Lost(Loss::Failed(why)),
                 ToCoordinator::Left => {
                     if let Some(connection) = self.connections.get_mut(&connection) {
-                        connection.handed_over = true;
+                        connection.result_received = true;
                     }
                     if self.has_left(client) { GroupEvent::Left } else { GroupEvent::Heard }
                 }
-                // ZooKeeper says which clients have entered.
+                // ZooKeeper reports which clients have entered.
                 ToCoordinator::Entered | ToCoordinator::Beat | ToCoordinator::Hello { .. } => {
                     GroupEvent::Heard
                 }
@@ -163,14 +164,14 @@ impl CoordinatorTask {
         self.group.on(client, event, self.now(), actions);
     }
 
-    fn command(&mut self, command: CoordinatorCommand, actions: &mut Vec<GroupAction>) {
+    fn on_command(&mut self, command: CoordinatorCommand, actions: &mut Vec<GroupAction>) {
         match command {
             CoordinatorCommand::Phase { works, length_max } => {
                 let takes_part = |client| works.get(client).is_some_and(Option::is_some);
                 self.group.prepare(self.now(), takes_part, length_max.map(nanoseconds), actions);
                 self.works = works;
                 for connection in self.connections.values_mut() {
-                    (connection.handed_over, connection.at_barrier) = (false, false);
+                    (connection.result_received, connection.at_barrier) = (false, false);
                 }
                 self.open_phase();
             }
@@ -196,13 +197,13 @@ impl CoordinatorTask {
         }
     }
 
-    fn obey(&mut self, actions: Vec<GroupAction>) {
+    fn perform(&mut self, actions: Vec<GroupAction>) {
         let mut actions = VecDeque::from(actions);
         while let Some(action) = actions.pop_front() {
             match action {
                 GroupAction::Complete => {
                     self.arrivals = None;
-                    self.tell(CoordinatorReport::Complete);
+                    self.send_report(CoordinatorReport::Complete);
                 }
                 GroupAction::Propose { attempt, at } => {
                     for client in 0..self.by_client.len() {
@@ -222,7 +223,7 @@ impl CoordinatorTask {
                 }
                 GroupAction::Confirm { attempt, at } => {
                     self.send_all(|_| Some(ToClient::Confirm { attempt }));
-                    self.tell(CoordinatorReport::Starts(at));
+                    self.send_report(CoordinatorReport::Starts(at));
                     self.write_start(at);
                 }
                 GroupAction::Dismiss(lost) => {
@@ -236,7 +237,7 @@ impl CoordinatorTask {
                     if let Some(arrivals) = &self.arrivals {
                         let _ = arrivals.send(Arrival::Left);
                     }
-                    self.tell(CoordinatorReport::Lost(lost));
+                    self.send_report(CoordinatorReport::Lost(lost));
                 }
                 GroupAction::Stop => {
                     self.send_all(|_| Some(ToClient::Stop { hurry: true }));
@@ -252,7 +253,7 @@ impl CoordinatorTask {
                 GroupAction::Over(end) => {
                     self.phase += 1;
                     self.done |= !end.go_on;
-                    self.tell(CoordinatorReport::Over(end));
+                    self.send_report(CoordinatorReport::Over(end));
                 }
                 GroupAction::Disband => self.disband(None),
             }
@@ -261,6 +262,6 @@ impl CoordinatorTask {
 
     pub(super) fn disband(&mut self, why: Option<String>) {
         self.done = true;
-        self.tell(CoordinatorReport::Disbanded(why));
+        self.send_report(CoordinatorReport::Disbanded(why));
     }
 }
