@@ -412,7 +412,8 @@ impl Group {
             // When the next client would have been silent for the timeout.
             let present = self.clients.all.iter().filter(|client| client.stage != ClientStage::Lost);
             let heard = present.map(|client| client.heard).min().unwrap_or(now);
-            self.next_check = heard.saturating_add(timeout).max(now.saturating_add(timeout / 64)).max(now + 1);
+            self.next_check =
+                heard.saturating_add(timeout).max(now.saturating_add(timeout / 64)).max(now + 1);
         }
         if now >= self.deadline {
             self.on_deadline(now, actions);

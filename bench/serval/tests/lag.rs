@@ -22,12 +22,12 @@ use std::{
 static STORE: Mutex<()> = Mutex::new(());
 
 /// Returns ZooKeeper's address and the properties of a Redis, with a guard against concurrent
-/// writers.
+/// writers in this program. Other programs use other databases of the server.
 fn servers() -> Option<(String, String, MutexGuard<'static, ()>)> {
     let (zookeeper, redis) = (variable("SERVAL_TEST_ZOOKEEPER")?, variable("SERVAL_TEST_REDIS")?);
     let (host, port) = redis.rsplit_once(':').unwrap();
     let guard = STORE.lock().unwrap_or_else(PoisonError::into_inner);
-    Some((zookeeper, format!("-p redis.host={host} -p redis.port={port}"), guard))
+    Some((zookeeper, format!("-p redis.host={host} -p redis.port={port} -p redis.database=8"), guard))
 }
 
 fn document(folder: &Path, name: &str) -> ResultDocument {

@@ -32,6 +32,9 @@ const KEYS_OF_GROUP: u64 = 300;
 /// client's record of the acknowledgement.
 const SHARE: f64 = 0.95;
 
+/// Other test programs write the same keys in other databases of the server.
+const DATABASE: &str = "-p redis.database=9";
+
 /// Serializes tests that write the same keys.
 static STORE: Mutex<()> = Mutex::new(());
 
@@ -134,7 +137,7 @@ fn one_process_measures_the_delay_of_its_store() {
     for law in ["constant:50ms", "exponential:50ms"] {
         let place = folder();
         let words = format!(
-            "load redis -P {} -p redis.host={host} -p redis.port={port} -p recordcount={KEYS} -p threadcount=4 \
+            "load redis -P {} -p redis.host={host} -p redis.port={port} {DATABASE} -p recordcount={KEYS} -p threadcount=4 \
              -p visibility.delay={law} -p visibility.log=delays.csv -p lag.role=both -p lag.sample=1 -p lag.consumers=4 \
              -p lag.drain=60 --result r",
             workload("workloada")
@@ -165,7 +168,7 @@ fn a_group_measures_the_delay_over_zookeeper() {
         let late = LateRedis::start(&redis, law, seed);
         let agents = agents(&cluster, &root, 3);
         let words = format!(
-            "load redis -P {} -p redis.host=127.0.0.1 -p redis.port={} -p recordcount={KEYS_OF_GROUP} -p threadcount=2 \
+            "load redis -P {} -p redis.host=127.0.0.1 -p redis.port={} {DATABASE} -p recordcount={KEYS_OF_GROUP} -p threadcount=2 \
              -p target=300 -p lag.sample=1 -p lag.poll=20 -p lag.consumers.clients=1 -p lag.drain=60 --clients 3 --result r",
             workload("workloada"),
             late.port

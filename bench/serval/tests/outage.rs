@@ -25,7 +25,7 @@ fn an_outage_is_recorded_and_no_operation_counts_twice() {
     let workload = workload("workloada");
     let words = |verb: &str, host: &str, port: &str| {
         format!(
-            "{verb} redis -P {workload} -p redis.host={host} -p redis.port={port} -p recordcount=100 -p \
+            "{verb} redis -P {workload} -p redis.host={host} -p redis.port={port} -p redis.database=10 -p recordcount=100 -p \
              operationcount={OPERATIONS} -threads {CLIENTS} -p readproportion=0 -p updateproportion=1 -p \
              exporter=json"
         )

@@ -71,10 +71,8 @@ impl CoordinatorTask {
                 let why = format!(
                     "it uses version {protocol} of the messages, and the coordinator {PROTOCOL}: use one version of Serval"
                 );
-                let _ = report.send(CoordinatorReport::Trouble(format!(
-                    "client {} was refused: {why}",
-                    facts.name()
-                )));
+                let _ = report
+                    .send(CoordinatorReport::Trouble(format!("client {} was refused: {why}", facts.name())));
                 why
             } else {
                 let _ = incoming.send(Incoming::Greeted { facts, stream });

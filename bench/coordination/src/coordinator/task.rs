@@ -93,7 +93,9 @@ impl CoordinatorTask {
                     self.group.on(connection.client, GroupEvent::Lost(Loss::Gone(how)), self.now(), actions);
                 }
             }
-            Incoming::StartWritten(Err(error)) => self.send_report(CoordinatorReport::Trouble(error.to_string())),
+            Incoming::StartWritten(Err(error)) => {
+                self.send_report(CoordinatorReport::Trouble(error.to_string()))
+            }
             // The loop of `run` handles the watch.
             Incoming::StartWritten(Ok(())) | Incoming::Watching(_) => {}
             Incoming::Connected { stream, place } => self.greet(stream, place),
