@@ -273,12 +273,12 @@ fn exit_code(document: &ExperimentDocument) -> ExitCode {
 }
 
 fn in_short(estimate: &Estimate) -> String {
+    let (least, most) = (span(estimate.least), span(estimate.most));
+    let time = if least == most { least } else { format!("{least} to {most}") };
     format!(
-        "{} and about {} of searching, {} to {} without loading",
+        "{} and about {} of searching, {time} without loading",
         plural(estimate.runs, "run"),
-        count(estimate.searches),
-        span(estimate.least),
-        span(estimate.most)
+        count(estimate.searches)
     )
 }
 
