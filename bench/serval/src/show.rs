@@ -20,6 +20,10 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
 /// Time over which the bar's rate is taken.
 const RATE_OVER: Duration = Duration::from_secs(2);
 
+/// Shortest interval whose percentiles replace earlier ones: the fragment at the end of a run may
+/// have few operations, the slowest of them all.
+const LATENCY_OVER: Duration = Duration::from_millis(100);
+
 /// A bar, or lines.
 pub(crate) struct Show {
     title: &'static str,
@@ -102,7 +106,11 @@ impl Show {
             return format!("warming up, {} left", span(left));
         }
         let rate = self.rate(progress.units);
-        let mut parts = vec![format!("{}/s", serval_report::units::rate(rate))];
+        let mut parts = Vec::new();
+        // The first call after the warm-up has no earlier count to compare with.
+        if self.recent.len() > 1 {
+            parts.push(format!("{}/s", serval_report::units::rate(rate)));
+        }
         if !self.latency.is_empty() {
             parts.push(self.latency.clone());
         }
@@ -166,9 +174,56 @@ impl Observer for Show {
                 all.merge(if interval.paced { &pair.response } else { &pair.service });
             }
         }
-        if !all.is_empty() {
+        let is_fragment = interval.length < LATENCY_OVER && !self.latency.is_empty();
+        if !all.is_empty() && !is_fragment {
             let time = |percentile| span(Duration::from_nanos(all.percentile(percentile)));
             self.latency = format!("p50 {} p99 {}", time(50.0), time(99.0));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+
+    use super::*;
+    use serval_measure::recorder::Pair;
+    use serval_model::{Metric, Status};
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn the_fragment_at_the_end_keeps_the_percentiles_shown() {
+        let mut show = Show {
+            title: "run",
+            bar: ProgressBar::hidden(),
+            terminal: true,
+            units: None,
+            time: None,
+            warm_up: Duration::ZERO,
+            until_steady: None,
+            recent: VecDeque::new(),
+            latency: String::new(),
+            next_line: LINE_EVERY,
+        };
+        let interval = |ms: u64, ns: u64| {
+            let mut pair = Pair::default();
+            pair.service.record(ns);
+            Interval {
+                start: Duration::ZERO,
+                length: Duration::from_millis(ms),
+                warm_up: false,
+                pairs: BTreeMap::from([((Metric::READ, Status::Ok), pair)]),
+                paced: false,
+                due: None,
+                lateness: Histogram::new(),
+            }
+        };
+        show.interval(&interval(1_000, 13_000));
+        let whole = show.latency.clone();
+        assert!(whole.contains("13"), "{whole}");
+        show.interval(&interval(3, 9_400_000));
+        assert_eq!(show.latency, whole);
+        show.interval(&interval(1_000, 9_400_000));
+        assert_ne!(show.latency, whole);
     }
 }

@@ -424,13 +424,24 @@ const SINGLE_DASH: [&str; 11] = [
     "-classpath",
 ];
 
-/// Gives YCSB's single-dash flags a second dash, for YCSB's commands only.
+/// Whether a word is meant as a single-dash flag: letters only, and not a short flag with its value.
+/// clap would otherwise read `-thread` as `-t -h`, and print the help.
+fn is_misspelt(name: &str) -> bool {
+    let letters = name.strip_prefix('-').unwrap_or_default();
+    letters.len() > 2
+        && letters.chars().all(|letter| letter.is_ascii_lowercase() || letter == '-')
+        && !letters.starts_with(['-', 'p', 'l'])
+}
+
+/// Gives YCSB's single-dash flags a second dash, in YCSB's commands and `bench`. In YCSB's commands
+/// also unknown ones, which are then refused by name.
 pub(crate) fn normalized(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.into_iter().collect();
-    let is_ycsb = |command: &&OsString| ["load", "run", "shell"].iter().any(|ycsb| *command == ycsb);
-    let Some(command) = arguments.get(1).filter(is_ycsb).and_then(|command| command.to_str()) else {
+    let takes = |command: &&str| ["load", "run", "shell", "bench"].contains(command);
+    let Some(command) = arguments.get(1).and_then(|command| command.to_str()).filter(takes) else {
         return arguments;
     };
+    let is_ycsb = command != "bench";
     let mut cli = Cli::command();
     cli.build();
     let Some(command) = cli.find_subcommand(command) else { return arguments };
@@ -441,7 +452,8 @@ pub(crate) fn normalized(arguments: impl IntoIterator<Item = OsString>) -> Vec<O
         }
         let Some(text) = argument.to_str() else { continue };
         let name = text.split('=').next().unwrap_or(text);
-        let flag = if SINGLE_DASH.contains(&name) { format!("-{text}") } else { text.to_owned() };
+        let is_flag = SINGLE_DASH.contains(&name) || is_ycsb && is_misspelt(name);
+        let flag = if is_flag { format!("-{text}") } else { text.to_owned() };
         is_value = needs_value(command, &flag);
         *argument = flag.into();
     }
@@ -490,7 +502,11 @@ mod tests {
             ("run x --result -load -load", "run x --result -load --load"),
             ("run x --otlp -load", "run x --otlp --load"),
             ("shell x --table -cp -cp -table", "shell x --table -cp --cp -table"),
-            ("bench x -threads 4", "bench x -threads 4"),
+            ("bench x -threads 4", "bench x --threads 4"),
+            ("sweep x -threads 4", "sweep x -threads 4"),
+            // Misspelt: refused by name.
+            ("run x -thread 4", "run x --thread 4"),
+            ("run x -pa=b -Pfile -st -n 5", "run x -pa=b -Pfile -st -n 5"),
         ] {
             assert_eq!(normal(words), wanted);
         }

@@ -66,7 +66,8 @@ fn interrupted(bench: &Bench) -> Failure {
 /// What becomes of records whose load did not end well.
 fn left(bench: &Bench) -> &'static str {
     if bench.leaves_records() {
-        "the store keeps the records that were loaded (--skip-load measures those that are there)"
+        "the store keeps the records that were loaded: 'serval load' with --resume loads the rest, and --skip-load then \
+         measures them"
     } else {
         "nothing was left behind"
     }
