@@ -432,7 +432,8 @@ fn impossible_plans_are_refused_before_the_first_run() {
     }
 }
 
-/// The first run of a store writes a file that its conductor is to write, so that it cannot.
+/// Store whose first run makes a folder in place of a file of its conductor, which then cannot be
+/// written.
 struct Blocking {
     inner: Box<dyn Session>,
     /// The folder of runs.

@@ -10,7 +10,7 @@ use crate::plot::{Axis, Bar, Dot, Line, Plot, Shape, Upright};
 
 /// Size of plots of which three stand side by side.
 const SMALL: (u32, u32) = (344, 250);
-/// Size of plots that stand in pairs.
+/// Size of plots shown side by side.
 const LARGE: (u32, u32) = (520, 280);
 
 /// Selects the response or the service times of an operation.

@@ -424,9 +424,9 @@ const SINGLE_DASH: [&str; 11] = [
     "-classpath",
 ];
 
-/// Whether a word is meant as a single-dash flag: letters only, and not a short flag with its value.
-/// clap would otherwise read `-thread` as `-t -h`, and print the help.
-fn is_misspelt(name: &str) -> bool {
+/// Whether a word is meant as a long flag with a single dash: letters only, and not a short flag with
+/// its value. clap would otherwise read `-thread` as `-t -h`, and print the help.
+fn is_long_with_one_dash(name: &str) -> bool {
     let letters = name.strip_prefix('-').unwrap_or_default();
     letters.len() > 2
         && letters.chars().all(|letter| letter.is_ascii_lowercase() || letter == '-')
@@ -452,7 +452,7 @@ pub(crate) fn normalized(arguments: impl IntoIterator<Item = OsString>) -> Vec<O
         }
         let Some(text) = argument.to_str() else { continue };
         let name = text.split('=').next().unwrap_or(text);
-        let is_flag = SINGLE_DASH.contains(&name) || is_ycsb && is_misspelt(name);
+        let is_flag = SINGLE_DASH.contains(&name) || is_ycsb && is_long_with_one_dash(name);
         let flag = if is_flag { format!("-{text}") } else { text.to_owned() };
         is_value = needs_value(command, &flag);
         *argument = flag.into();
