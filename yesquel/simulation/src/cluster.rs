@@ -4,7 +4,7 @@ mod network;
 mod server;
 
 pub use network::{LocalTransport, Network};
-pub use server::{BackgroundWork, LogFact, next_work};
+pub use server::{LogFact, next_work};
 
 use crate::{
     fault::{InjectedFault, PEERS, PROCESSES, SERVERS, TASKS, process_of},
@@ -257,7 +257,7 @@ impl Cluster {
 
     /// A server's engine, while the server is up.
     pub fn engine(&mut self, server: usize) -> Option<&mut Engine> {
-        self.servers[server].running.as_mut().map(|running| &mut running.engine)
+        self.servers[server].running.as_mut().map(|running| running.core.engine_mut())
     }
 
     /// What the log of each server states.
@@ -385,7 +385,7 @@ impl Cluster {
             let of = &mut self.servers[server];
             of.ahead_ms = 0;
             match &of.running {
-                Some(running) if running.failed => self.stop(server, None, 1_000),
+                Some(running) if running.core.failure().is_some() => self.stop(server, None, 1_000),
                 _ => of.disk.repair(),
             }
         }

@@ -2,6 +2,7 @@
 
 use crate::{Error, identity::Identity};
 use std::{
+    ops::ControlFlow,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -11,12 +12,13 @@ use std::{
 };
 use yesquel_client::Client;
 use yesquel_embedded::EmbeddedServer;
-use yesquel_engine::{EngineSettings, SplitPlan, Techniques};
+use yesquel_engine::{EngineSettings, Techniques};
 use yesquel_fork as fork;
 use yesquel_model::{NodeId, ServerId, TreeId};
+use yesquel_node::Maintainer;
 use yesquel_server::{DataFolder, DataFolderError, LogOptions, ReplySink, Time};
 use yesquel_transport::block_on;
-use yesquel_tree::{Splitter, Tree, TreeError, Trees};
+use yesquel_tree::{Tree, TreeError, Trees};
 
 /// Interval between ticks of the engine.
 const TICK: Duration = Duration::from_millis(50);
@@ -54,7 +56,7 @@ impl Host {
     pub fn in_memory(
         settings: EngineSettings,
         time: impl Time + 'static,
-        others: impl ReplySink,
+        others: impl ReplySink + Send + Sync + 'static,
     ) -> Result<Host, Error> {
         Host::around(EmbeddedServer::in_memory_with(settings, time, others), settings)
     }
@@ -65,7 +67,7 @@ impl Host {
         settings: EngineSettings,
         options: LogOptions,
         time: impl Time + 'static,
-        others: impl ReplySink,
+        others: impl ReplySink + Send + Sync + 'static,
     ) -> Result<Host, Error> {
         let opened = EmbeddedServer::open_with(folder, settings, options, time, others);
         Host::around(opened?, settings)
@@ -123,39 +125,25 @@ impl Drop for Host {
 
 /// Splits large nodes and ticks until the server stops.
 fn maintain(embedded: &EmbeddedServer, server: ServerId, techniques: Techniques, ending: &AtomicBool) {
-    let trees = Trees::new(Client::new(embedded.clone(), client_number()));
-    let splitter = if techniques.right_splits { Splitter::new(server) } else { Splitter::left(server) };
+    let client = Client::new(embedded.clone(), client_number());
+    let maintainer = Maintainer::new(client, server, techniques);
+    let plan = |node| embedded.with_engine(|engine| engine.split_plan(node));
     while !ending.load(Relaxed) {
         let work = embedded.core().wait_for_work(TICK);
         embedded.tick();
-        let delegated = techniques.delegated_splits;
-        for node in work.full.into_iter().filter(|_| delegated) {
-            let SplitPlan { parts, mostly_obsolete } = embedded.with_engine(|engine| engine.split_plan(node));
-            let split = block_on(splitter.split_into(&trees, node, parts, mostly_obsolete));
-            if log_failure(node, split, ending) {
-                return;
-            }
-        }
-        for (node, key) in work.hot.into_iter().filter(|_| delegated) {
-            let split = block_on(splitter.split_at(&trees, node, Some(&key)));
-            if log_failure(node, split, ending) {
-                return;
-            }
-        }
-        for node in work.empty {
-            if log_failure(node, block_on(splitter.remove(&trees, node)), ending) {
-                return;
-            }
+        let performed = maintainer.perform(work, plan, |_, node, done| log_failure(node, done, ending));
+        if block_on(performed).is_break() {
+            return;
         }
     }
 }
 
-/// Logs a failed split or removal. Returns whether the server is stopping.
-fn log_failure(node: NodeId, done: Result<bool, TreeError>, ending: &AtomicBool) -> bool {
+/// Logs a failed split or removal. Breaks if the server is stopping.
+fn log_failure(node: NodeId, done: Result<bool, TreeError>, ending: &AtomicBool) -> ControlFlow<()> {
     let ends = ending.load(Relaxed);
     if let (Err(error), false) = (done, ends) {
         // The engine will report the node again.
         tracing::warn!(%node, %error, "a node was neither split nor taken away");
     }
-    ends
+    if ends { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }

@@ -11,8 +11,9 @@ use std::{
 };
 use yesquel_engine::{Caller, VoteQuery};
 use yesquel_model::ServerId;
+use yesquel_node::GroupCore;
 use yesquel_transport::{HeartbeatSource, LossCause, LostCall, Transport};
-use yesquel_wire::{ByteWriter, ClientHeartbeat, Request};
+use yesquel_wire::{ClientHeartbeat, Request};
 
 /// The connection number of a server's calls to itself.
 pub(super) const OWN: u64 = u64::MAX;
@@ -239,7 +240,7 @@ impl Cluster {
         if let Some((server, epoch, ask)) = known.ask {
             self.calls.remove(&call);
             if let (Ok(vote), true) = (reply, self.is_up(server, epoch)) {
-                self.on_vote(server, ask, &vote);
+                self.on_peer_reply(server, ask, &vote);
             }
             return;
         }
@@ -308,7 +309,7 @@ impl Cluster {
             return self.after(1, SimulationEvent::Disconnected { link });
         }
         if let Some(running) = &mut self.servers[server].running {
-            running.engine.disconnected(link as u64);
+            running.core.disconnected(link as u64);
         }
     }
 
@@ -331,8 +332,7 @@ impl Cluster {
 
     /// Sends a server's question for another one's vote.
     pub(super) fn ask(&mut self, server: usize, ask: VoteQuery) {
-        let mut bytes = Vec::new();
-        Request::Resolve { txn: ask.txn }.write(&mut ByteWriter(&mut bytes));
+        let bytes = GroupCore::query_bytes(&ask);
         let epoch = self.servers[server].epoch;
         self.call(peer_of_server(server), usize::from(ask.server.0), bytes, Some((server, epoch, ask)));
     }
