@@ -5,6 +5,7 @@ mod check;
 mod commit;
 mod lease;
 mod peek;
+mod recovery;
 mod replay;
 mod status;
 mod time;
@@ -37,7 +38,6 @@ const SWEEP_NODES_MAX: usize = 16 << 10;
 struct WaitingRequest {
     caller: Caller,
     request: Box<[u8]>,
-    since_ms: u64,
 }
 
 /// State that can still be read after the log has failed.
@@ -108,6 +108,7 @@ pub(crate) struct EngineCounts {
     pub(crate) conflicts: u64,
     pub(crate) moved: u64,
     pub(crate) waits: u64,
+    pub(crate) recoveries: u64,
     pub(crate) refused_memory: u64,
 }
 
@@ -183,7 +184,14 @@ impl Engine {
             Request::Decide { txn, .. } => Some(*txn),
             _ => None,
         };
+        let prepared = match &request {
+            Request::Prepare { txn, .. } => Some(*txn),
+            _ => None,
+        };
         let outcome = self.answer(now, request, effects);
+        if let Some(txn) = prepared {
+            self.prepared_by(txn, caller.connection);
+        }
         match outcome {
             Ok(needs_lsn) => self.reply(caller, start, needs_lsn, effects),
             Err(Stop::Wait(_)) if self.frozen.is_some() => {
@@ -194,7 +202,8 @@ impl Engine {
             Err(Stop::Wait(txn)) => {
                 self.counts.waits += 1;
                 effects.bytes.truncate(start);
-                let waiting = WaitingRequest { caller, request: bytes.into(), since_ms: now.uptime_ms };
+                self.hasten_recovery(now, txn);
+                let waiting = WaitingRequest { caller, request: bytes.into() };
                 self.waiting.entry(txn).or_default().push(waiting);
             }
             Err(Stop::Refuse(operation, refusal)) => {
@@ -440,6 +449,7 @@ impl Engine {
             waiting.retain(|waiting| waiting.caller.connection != connection);
         }
         self.waiting.retain(|_, waiting| !waiting.is_empty());
+        self.recover_of_connection(connection);
     }
 
     /// Records that a client knows the outcomes of its transactions up to a number.
@@ -448,7 +458,7 @@ impl Engine {
     }
 
     /// Advances time: raises the low-water mark, collects garbage, and recovers undecided
-    /// transactions that requests have waited for too long. Call it about every 50 ms.
+    /// transactions. Call it about every 50 ms.
     pub fn tick(&mut self, now: Now, effects: &mut Effects) {
         if self.frozen.is_some() {
             // All reads use the same snapshots: none of their versions may be collected.
@@ -474,16 +484,7 @@ impl Engine {
             self.staging.remove(name);
             self.log(&LogRecord::Unstage { name }, effects);
         }
-        let after = self.settings.recover_after_ms;
-        let late = self.waiting.iter().filter(|(txn, waiting)| {
-            let waited = waiting.iter().any(|waiting| waiting.since_ms + after <= now.uptime_ms);
-            waited && self.prepared.contains_key(txn)
-        });
-        let mut late: Vec<TxnId> = late.map(|(txn, _)| *txn).collect();
-        late.sort_unstable();
-        for txn in late {
-            self.recover(now, txn, effects);
-        }
+        self.recover_due(now, effects);
     }
 
     /// Number of requests that wait for an outcome.

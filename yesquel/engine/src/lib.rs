@@ -16,6 +16,7 @@ mod leases;
 mod load;
 mod node;
 mod record;
+mod recovery_timer;
 mod settings;
 mod snapshots;
 mod staging;

@@ -177,13 +177,6 @@ impl GroupCore {
         self.settle(None, sink)
     }
 
-    /// Recovers all undecided transactions.
-    pub fn recover_all(&mut self, now: Now, sink: &dyn ReplySink) -> Settled {
-        let undecided: Vec<_> = self.engine.undecided().collect();
-        undecided.into_iter().for_each(|txn| self.engine.recover(now, txn, &mut self.effects));
-        self.settle(None, sink)
-    }
-
     /// Returns the bytes of a question to another group.
     pub fn query_bytes(query: &VoteQuery) -> Vec<u8> {
         let mut bytes = Vec::new();

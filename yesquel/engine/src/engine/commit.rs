@@ -5,6 +5,7 @@ use super::Engine;
 use crate::{
     effects::{Effects, Now, Stop, VoteQuery},
     record::{LogRecord, NO_TXN},
+    recovery_timer::RecoveryTimer,
     staging::{CommitPayload, OperationScript},
     store::TreeEnd,
     transaction::{KnownVote, PendingWrite, PreparedTxn},
@@ -123,7 +124,7 @@ impl Engine {
         self.under_ceiling(at, effects);
         let record = LogRecord::Prepare { txn, at, participants: *participants, staged, operations };
         self.log(&record, effects);
-        self.apply_prepare(txn, at, participants, script);
+        self.apply_prepare(now.uptime_ms, txn, at, participants, script);
         self.counts.prepares += 1;
         self.touch(&operations);
         Ok(at)
@@ -144,6 +145,7 @@ impl Engine {
 
     pub(crate) fn apply_prepare(
         &mut self,
+        uptime_ms: u64,
         txn: TxnId,
         at: Timestamp,
         participants: &Participants<'_>,
@@ -165,7 +167,8 @@ impl Engine {
         let participants = participants.iter().collect();
         let bytes = self.reservation(script);
         self.reserved_bytes += bytes;
-        let prepared = PreparedTxn { at, participants, pending, bytes, yes: Vec::new() };
+        let recovery = RecoveryTimer::new(uptime_ms, self.settings.recover_age_ms);
+        let prepared = PreparedTxn { at, participants, pending, bytes, yes: Vec::new(), recovery };
         self.prepared.insert(txn, prepared);
     }
 
@@ -257,7 +260,7 @@ impl Engine {
     }
 
     /// Asks the participants of an undecided transaction for their votes.
-    pub fn recover(&mut self, now: Now, txn: TxnId, effects: &mut Effects) {
+    pub(crate) fn recover(&mut self, now: Now, txn: TxnId, effects: &mut Effects) {
         let Some(prepared) = self.prepared.get(&txn) else { return };
         let (us, at) = (self.settings.server, prepared.at);
         let others = prepared.participants.iter().filter(|server| **server != us);

@@ -211,9 +211,9 @@ impl Cluster {
         self.engine(at).is_none_or(|engine| engine.clock(now).ms() > now.wall_ms)
     }
 
-    /// Recovers all undecided transactions of a server, as a reader that waits for them would.
-    pub(crate) fn recover_all(&mut self, at: usize) {
-        self.step(at, |running, now, sink| running.core.recover_all(now, sink));
+    /// Whether a server has undecided transactions, or is down.
+    pub(crate) fn is_in_doubt(&mut self, at: usize) -> bool {
+        self.engine(at).is_none_or(|engine| engine.undecided().next().is_some())
     }
 
     pub(super) fn write(&mut self, at: usize, epoch: u64) {
