@@ -6,7 +6,10 @@ use crate::{
     effects::{Effects, Now, Stop},
     record::LogRecord,
 };
-use yesquel_model::{Refusal, Timestamp, limits::{CLOCK_AHEAD_MS_MAX, CLOCK_HELD_MS_MAX}};
+use yesquel_model::{
+    Refusal, Timestamp,
+    limits::{CLOCK_AHEAD_MS_MAX, CLOCK_HELD_MS_MAX},
+};
 
 /// Distance of the ceiling above the clock, and the remaining distance at which it is raised: two
 /// records a second, each with half a second to become durable before a request waits for it.
