@@ -68,6 +68,13 @@ impl Effects {
         self.vote_queries.clear();
     }
 
+    /// Appends a reply that depends on no record.
+    pub fn push_reply(&mut self, caller: Caller, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.bytes.len();
+        write(&mut self.bytes);
+        self.replies.push(AddressedReply { caller, needs_lsn: 0, bytes: start..self.bytes.len() });
+    }
+
     /// Iterates over the records' bytes.
     pub fn records(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.record_ends.iter().copied());

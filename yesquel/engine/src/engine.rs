@@ -5,6 +5,7 @@ mod check;
 mod commit;
 mod lease;
 mod peek;
+mod peer_holds;
 mod recovery;
 mod replay;
 mod status;
@@ -24,7 +25,10 @@ use crate::{
     transaction::{KnownVote, OutcomeTable, PreparedTxn},
 };
 use rustc_hash::FxHashMap;
-use yesquel_model::{HybridClock, Key, LocalId, NodeId, Refusal, ShardedCounter, Timestamp, TreeId, TxnId};
+use std::collections::BTreeMap;
+use yesquel_model::{
+    HybridClock, Key, LocalId, NodeId, Refusal, ServerId, ShardedCounter, Timestamp, TreeId, TxnId,
+};
 use yesquel_wire::{Malformed, Operations, Participants, Questions, Reply, Request, Vote};
 
 /// Nodes that one [`Engine::tick`] collects: some milliseconds of work.
@@ -85,6 +89,8 @@ pub struct Engine {
     pub(crate) delayed: Vec<DelayedRequest>,
     pub(crate) counters: FxHashMap<NodeId, u64>,
     pub(crate) snapshots: Snapshots,
+    /// Uptime in milliseconds of each server's last report.
+    pub(crate) peers_heard_ms: BTreeMap<ServerId, u64>,
     pub(crate) lsn: u64,
     /// Scratch space for parts of an answer.
     pub(crate) buffers: AnswerBuffers,
@@ -146,6 +152,7 @@ impl Engine {
             waiting: FxHashMap::default(),
             delayed: Vec::new(),
             counters: FxHashMap::default(),
+            peers_heard_ms: BTreeMap::new(),
             lsn: 0,
             buffers: AnswerBuffers::default(),
             samples: HotKeySamples::default(),
@@ -154,6 +161,11 @@ impl Engine {
             lookups: ShardedCounter::default(),
             extra_questions: ShardedCounter::default(),
         }
+    }
+
+    /// The server's id.
+    pub fn server(&self) -> ServerId {
+        self.settings.server
     }
 
     /// Number of the last log record, made or replayed.
@@ -395,12 +407,17 @@ impl Engine {
         let last = if self.ceiling_lsn <= synced { self.ceiling } else { self.ceiling_before };
         let before = lost.map_or(Timestamp::MAX, |lost| Timestamp(lost.0.saturating_sub(1)));
         self.frozen = Some(Frozen { ceiling: last, whole: last.min(before) });
-        let waiting = std::mem::take(&mut self.waiting);
-        for WaitingRequest { caller, .. } in waiting.into_values().flatten() {
-            self.refuse_for_disk(caller, effects);
-        }
-        for DelayedRequest { caller, .. } in std::mem::take(&mut self.delayed) {
-            self.refuse_for_disk(caller, effects);
+        self.refuse_waiting(Refusal::DiskFailed, effects);
+    }
+
+    /// Refuses all requests that wait.
+    pub fn refuse_waiting(&mut self, refusal: Refusal, effects: &mut Effects) {
+        let waiting = std::mem::take(&mut self.waiting).into_values().flatten();
+        let delayed = std::mem::take(&mut self.delayed).into_iter().map(|delayed| delayed.caller);
+        for caller in waiting.map(|waiting| waiting.caller).chain(delayed) {
+            let start = effects.bytes.len();
+            Reply::Refused { operation: None, refusal }.write(&mut effects.bytes);
+            self.reply(caller, start, 0, effects);
         }
     }
 
@@ -484,6 +501,7 @@ impl Engine {
             return;
         }
         let last = self.clock.now(now.wall_ms);
+        self.expire_peers(now);
         self.snapshots.tick(now.uptime_ms, last);
         self.relieve_memory();
         let second = (now.uptime_ms / 1_000) as u16;

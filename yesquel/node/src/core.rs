@@ -2,15 +2,17 @@
 //! groups.
 
 use crate::{
-    GroupWork, MachineClock, ReplySink,
+    ClockState, GroupWork, MachineClock, ReplySink,
+    clock_watch::ClockWatch,
     options::Durability,
     records::RecordBatch,
     replies::{HeldReplies, refused},
 };
 use std::fmt;
 use yesquel_engine::{Caller, Checkpoint, Effects, Engine, Now, VoteQuery};
+use yesquel_model::{Refusal, ServerId};
 use yesquel_wire::{
-    ByteWriter, ClientHeartbeat, Malformed, Reply, Request,
+    ByteWriter, ClientHeartbeat, Malformed, PeerReport, Reply, Request,
     status::{CheckpointStatus, LogStatus, ServerStatus},
 };
 
@@ -41,7 +43,12 @@ pub struct Settled {
 /// State machine of one group: engine, held replies, pending records, questions to other groups.
 pub struct GroupCore {
     engine: Engine,
+    /// The driver's clocks at the last step.
+    clocks: Now,
     clock: MachineClock,
+    watch: ClockWatch,
+    /// Requests that came before the clock was compared.
+    early: Vec<(Caller, Box<[u8]>)>,
     effects: Effects,
     /// `None`: there is no disk.
     durability: Option<Durability>,
@@ -74,8 +81,11 @@ impl GroupCore {
         log_bytes: u64,
     ) -> GroupCore {
         GroupCore {
+            watch: ClockWatch::new(engine.server(), 0),
             engine,
+            clocks: Now::default(),
             clock: MachineClock::default(),
+            early: Vec::new(),
             effects: Effects::default(),
             durability,
             records: RecordBatch::default(),
@@ -86,6 +96,22 @@ impl GroupCore {
             log_bytes,
             last_checkpoint: None,
         }
+    }
+
+    /// Sets how many other servers this one compares its clock with. It serves nothing until it
+    /// has.
+    pub fn compare_with(&mut self, peers: usize) {
+        self.watch = ClockWatch::new(self.engine.server(), peers);
+    }
+
+    /// Returns what the comparison of clocks says.
+    pub fn clock_state(&self) -> ClockState {
+        self.watch.state()
+    }
+
+    /// Returns how far each peer's clock is ahead of the own one, in milliseconds.
+    pub fn clock_offsets(&self) -> impl Iterator<Item = (ServerId, i64)> {
+        self.watch.offsets(self.clocks)
     }
 
     /// Returns the engine.
@@ -120,6 +146,7 @@ impl GroupCore {
 
     /// Returns machine time by the driver's clocks; all other methods take this time.
     pub fn machine_time(&mut self, clocks: Now) -> Now {
+        self.clocks = clocks;
         self.clock.read(clocks)
     }
 
@@ -134,14 +161,87 @@ impl GroupCore {
         own: Option<&mut Vec<u8>>,
         sink: &dyn ReplySink,
     ) -> Result<Settled, Malformed> {
-        let handled = self.engine.handle(now, caller, request, &mut self.effects);
+        let handled = match self.watch.state() {
+            _ if PeerReport::is_report(request) => self.exchange(now, caller, request),
+            ClockState::Agrees | ClockState::Alone => {
+                self.engine.handle(now, caller, request, &mut self.effects)
+            }
+            ClockState::Comparing => Request::decode(request).map(|_| {
+                self.early.push((caller, request.into()));
+            }),
+            ClockState::Differs { ahead_ms } => Request::decode(request).map(|_| {
+                self.refuse(caller, Refusal::ClockDiffers { ahead_ms });
+            }),
+        };
         let settled = self.settle(own.map(|buffer| (caller, buffer)), sink);
         handled.map(|()| settled)
+    }
+
+    fn refuse(&mut self, caller: Caller, refusal: Refusal) {
+        let reply = Reply::Refused { operation: None, refusal };
+        self.effects.push_reply(caller, |bytes| reply.write(bytes));
+    }
+
+    /// Returns the report to other servers.
+    fn report(&self) -> PeerReport {
+        let (oldest, more) = self.engine.held_by_clients();
+        PeerReport { server: self.engine.server(), wall_ms: self.clocks.wall_ms, oldest, more }
+    }
+
+    /// Takes another server's report, and answers with the own one.
+    fn exchange(&mut self, now: Now, caller: Caller, report: &[u8]) -> Result<(), Malformed> {
+        let report = PeerReport::decode(report)?;
+        self.engine.hold_for_peer(now, report.server, report.oldest, report.more);
+        let own = self.report().encode();
+        self.effects.push_reply(caller, |bytes| bytes.extend_from_slice(&own));
+        Ok(())
+    }
+
+    /// Returns the bytes of a report to another server, which is sent now.
+    pub fn begin_report(&self) -> Vec<u8> {
+        self.report().encode()
+    }
+
+    /// Takes another server's answer to a report that was sent at `sent` by the driver's clocks.
+    pub fn end_report(&mut self, now: Now, sent: Now, reply: &[u8]) {
+        let Ok(report) = PeerReport::decode(reply) else { return };
+        let round_trip_ms = self.clocks.uptime_ms.saturating_sub(sent.uptime_ms);
+        self.watch.compare(report.server, report.wall_ms, round_trip_ms, self.clocks);
+        self.engine.hold_for_peer(now, report.server, report.oldest, report.more);
+    }
+
+    /// Judges the clock, and begins or ends to serve.
+    fn watch_clock(&mut self) {
+        let before = self.watch.state();
+        let after = self.watch.judge(self.clocks);
+        match after {
+            ClockState::Agrees if self.watch.has_peers() => self.clock.set(self.clocks),
+            ClockState::Differs { ahead_ms } if before != after => {
+                let refusal = Refusal::ClockDiffers { ahead_ms };
+                self.engine.refuse_waiting(refusal, &mut self.effects);
+                for (caller, _) in std::mem::take(&mut self.early) {
+                    self.refuse(caller, refusal);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Handles the requests that came before the clock was compared.
+    fn handle_early(&mut self, now: Now) {
+        for (caller, request) in std::mem::take(&mut self.early) {
+            // The request was checked when it arrived.
+            let handled = self.engine.handle(now, caller, &request, &mut self.effects);
+            debug_assert!(handled.is_ok());
+        }
     }
 
     /// Appends the answer to `reply` if the request is a read that changes nothing and need not
     /// wait. Returns whether it is.
     pub fn peek(&self, now: Now, request: &[u8], reply: &mut Vec<u8>) -> bool {
+        if !self.watch.state().serves() {
+            return false;
+        }
         match self.engine.peek(now, request, reply) {
             Some(needs_lsn) if self.durability != Some(Durability::Sync) || needs_lsn <= self.synced => true,
             Some(_) => {
@@ -154,7 +254,11 @@ impl GroupCore {
 
     /// Advances time. Call it about every 50 ms.
     pub fn tick(&mut self, now: Now, sink: &dyn ReplySink) -> Settled {
-        self.engine.tick(now, &mut self.effects);
+        self.watch_clock();
+        if self.watch.state().serves() {
+            self.handle_early(now);
+            self.engine.tick(now, &mut self.effects);
+        }
         self.settle(None, sink)
     }
 
@@ -166,6 +270,7 @@ impl GroupCore {
 
     /// Releases what a connection held, which has ended.
     pub fn disconnected(&mut self, connection: u64) {
+        self.early.retain(|(caller, _)| caller.connection != connection);
         self.engine.disconnected(connection);
     }
 
@@ -177,8 +282,9 @@ impl GroupCore {
         reply: &[u8],
         sink: &dyn ReplySink,
     ) -> Settled {
-        // A group whose disk has failed decides nothing.
-        if let (Ok(Reply::Vote(vote)), None) = (Reply::decode(reply), &self.failed) {
+        // A group whose disk has failed decides nothing, nor does one whose clock is wrong.
+        let decides = self.failed.is_none() && self.watch.state().serves();
+        if let (Ok(Reply::Vote(vote)), true) = (Reply::decode(reply), decides) {
             self.engine.on_vote(now, query, &vote, &mut self.effects);
         }
         self.settle(None, sink)

@@ -8,6 +8,7 @@
 //! [`GroupLog`] decides what is written, synced and checkpointed, over any
 //! [`Disk`](yesquel_log::disk::Disk). [`Maintainer`] performs splits, as a client of its own group.
 
+mod clock_watch;
 mod core;
 mod log;
 mod machine_clock;
@@ -19,6 +20,7 @@ mod replies;
 mod reply_sink;
 
 pub use crate::core::{GroupCore, LastCheckpoint, Settled};
+pub use clock_watch::ClockState;
 pub use log::{CheckpointWriter, GroupLog, LogFailure, LogSizes, WrittenCheckpoint};
 pub use machine_clock::MachineClock;
 pub use maintenance::{GroupWork, Maintainer, MaintenanceStep};

@@ -1,7 +1,7 @@
 //! Requests to a server.
 
 use crate::{
-    ByteReader, ByteWriter, Malformed, Operations, Question, Questions,
+    ByteReader, ByteWriter, Malformed, Operations, PeerReport, Question, Questions,
     greeting::{LANE, Role},
 };
 use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
@@ -389,7 +389,8 @@ impl<'a> Request<'a> {
                 // What is malformed is refused as such.
                 reader.txn().map_or(true, |txn| txn.client == client & !LANE)
             }
-            _ => true,
+            (Role::Client, _) => !PeerReport::is_report(bytes),
+            (Role::Peer, _) => true,
         }
     }
 

@@ -21,6 +21,7 @@ mod peers;
 mod range;
 mod run;
 mod server;
+mod stop_flag;
 mod store;
 pub mod tls;
 mod transaction;
