@@ -14,6 +14,9 @@ const VALID_MS: u64 = 2_000;
 /// by its own clock: clocks that cannot be compared must not keep a cluster down.
 const WAIT_MS: u64 = 10_000;
 
+/// Interval in milliseconds of the judgements.
+const JUDGE_EVERY_MS: u64 = 20;
+
 /// What the comparison says about this machine's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClockState {
@@ -76,16 +79,18 @@ pub(crate) struct ClockWatch {
     peers: usize,
     comparisons: BTreeMap<ServerId, ClockComparison>,
     state: ClockState,
+    judged_at_ms: u64,
 }
 
 impl ClockWatch {
     pub(crate) fn new(server: ServerId, peers: usize) -> ClockWatch {
         let state = if peers == 0 { ClockState::Agrees } else { ClockState::Comparing };
-        ClockWatch { server, peers, comparisons: BTreeMap::new(), state }
+        ClockWatch { server, peers, comparisons: BTreeMap::new(), state, judged_at_ms: 0 }
     }
 
-    pub(crate) fn has_peers(&self) -> bool {
-        self.peers > 0
+    /// Whether the clock must be judged again.
+    pub(crate) fn is_due(&self, clocks: Now) -> bool {
+        self.peers > 0 && clocks.uptime_ms >= self.judged_at_ms + JUDGE_EVERY_MS
     }
 
     pub(crate) fn state(&self) -> ClockState {
@@ -111,6 +116,7 @@ impl ClockWatch {
     /// Judges the own clock by the comparisons.
     pub(crate) fn judge(&mut self, clocks: Now) -> ClockState {
         let (own, uptime_ms) = (base_ms(clocks), clocks.uptime_ms);
+        self.judged_at_ms = uptime_ms;
         let valid = self.comparisons.iter().filter(|(_, known)| known.at_ms + VALID_MS >= uptime_ms);
         let mut clocks: Vec<(i64, u64)> =
             valid.clone().map(|(_, known)| (known.base_ms.saturating_sub(own), known.error_ms)).collect();

@@ -16,6 +16,9 @@ use yesquel_wire::{
     status::{CheckpointStatus, LogStatus, ServerStatus},
 };
 
+/// Connection number of calls from the server's own process.
+pub const LOCAL_CONNECTION: u64 = 0;
+
 /// The last checkpoint, for the status.
 #[derive(Debug, Clone, Copy)]
 pub struct LastCheckpoint {
@@ -47,7 +50,11 @@ pub struct GroupCore {
     clocks: Now,
     clock: MachineClock,
     watch: ClockWatch,
-    /// Requests that came before the clock was compared.
+    /// The state that the last tick has acted on.
+    noted_state: ClockState,
+    /// Whether requests of clients are handled; otherwise they are held.
+    admits_clients: bool,
+    /// Requests that came before the clock was compared or clients were admitted.
     early: Vec<(Caller, Box<[u8]>)>,
     effects: Effects,
     /// `None`: there is no disk.
@@ -82,9 +89,11 @@ impl GroupCore {
     ) -> GroupCore {
         GroupCore {
             watch: ClockWatch::new(engine.server(), 0),
+            noted_state: ClockState::Agrees,
             engine,
             clocks: Now::default(),
             clock: MachineClock::default(),
+            admits_clients: true,
             early: Vec::new(),
             effects: Effects::default(),
             durability,
@@ -102,6 +111,12 @@ impl GroupCore {
     /// has.
     pub fn compare_with(&mut self, peers: usize) {
         self.watch = ClockWatch::new(self.engine.server(), peers);
+    }
+
+    /// Sets whether requests of clients are handled; otherwise they are held. Those of
+    /// [`LOCAL_CONNECTION`] always are.
+    pub fn admit_clients(&mut self, admits: bool) {
+        self.admits_clients = admits;
     }
 
     /// Returns what the comparison of clocks says.
@@ -144,9 +159,13 @@ impl GroupCore {
         self.last_checkpoint
     }
 
-    /// Returns machine time by the driver's clocks; all other methods take this time.
+    /// Returns machine time by the driver's clocks; all other methods take this time. A clock that
+    /// has been found right is taken as it is.
     pub fn machine_time(&mut self, clocks: Now) -> Now {
         self.clocks = clocks;
+        if self.watch.is_due(clocks) && self.watch.judge(clocks) == ClockState::Agrees {
+            self.clock.set(clocks);
+        }
         self.clock.read(clocks)
     }
 
@@ -163,12 +182,14 @@ impl GroupCore {
     ) -> Result<Settled, Malformed> {
         let handled = match self.watch.state() {
             _ if PeerReport::is_report(request) => self.exchange(now, caller, request),
-            ClockState::Agrees | ClockState::Alone => {
+            ClockState::Agrees | ClockState::Alone
+                if self.admits_clients || caller.connection == LOCAL_CONNECTION =>
+            {
                 self.engine.handle(now, caller, request, &mut self.effects)
             }
-            ClockState::Comparing => Request::decode(request).map(|_| {
-                self.early.push((caller, request.into()));
-            }),
+            ClockState::Agrees | ClockState::Alone | ClockState::Comparing => {
+                Request::decode(request).map(|_| self.early.push((caller, request.into())))
+            }
             ClockState::Differs { ahead_ms } => Request::decode(request).map(|_| {
                 self.refuse(caller, Refusal::ClockDiffers { ahead_ms });
             }),
@@ -210,26 +231,29 @@ impl GroupCore {
         self.engine.hold_for_peer(now, report.server, report.oldest, report.more);
     }
 
-    /// Judges the clock, and begins or ends to serve.
-    fn watch_clock(&mut self) {
-        let before = self.watch.state();
-        let after = self.watch.judge(self.clocks);
-        match after {
-            ClockState::Agrees if self.watch.has_peers() => self.clock.set(self.clocks),
-            ClockState::Differs { ahead_ms } if before != after => {
-                let refusal = Refusal::ClockDiffers { ahead_ms };
-                self.engine.refuse_waiting(refusal, &mut self.effects);
-                for (caller, _) in std::mem::take(&mut self.early) {
-                    self.refuse(caller, refusal);
-                }
+    /// Refuses the requests that wait, once the clock differs.
+    fn note_clock_state(&mut self) {
+        let state = self.watch.state();
+        if std::mem::replace(&mut self.noted_state, state) == state {
+            return;
+        }
+        if let ClockState::Differs { ahead_ms } = state {
+            let refusal = Refusal::ClockDiffers { ahead_ms };
+            self.engine.refuse_waiting(refusal, &mut self.effects);
+            for (caller, _) in std::mem::take(&mut self.early) {
+                self.refuse(caller, refusal);
             }
-            _ => {}
         }
     }
 
-    /// Handles the requests that came before the clock was compared.
+    /// Handles the requests that were held.
     fn handle_early(&mut self, now: Now) {
-        for (caller, request) in std::mem::take(&mut self.early) {
+        let admits = self.admits_clients;
+        let is_ready = |(caller, _): &(Caller, Box<[u8]>)| admits || caller.connection == LOCAL_CONNECTION;
+        let (ready, held) = std::mem::take(&mut self.early).into_iter().partition(is_ready);
+        self.early = held;
+        let ready: Vec<(Caller, Box<[u8]>)> = ready;
+        for (caller, request) in ready {
             // The request was checked when it arrived.
             let handled = self.engine.handle(now, caller, &request, &mut self.effects);
             debug_assert!(handled.is_ok());
@@ -254,7 +278,7 @@ impl GroupCore {
 
     /// Advances time. Call it about every 50 ms.
     pub fn tick(&mut self, now: Now, sink: &dyn ReplySink) -> Settled {
-        self.watch_clock();
+        self.note_clock_state();
         if self.watch.state().serves() {
             self.handle_early(now);
             self.engine.tick(now, &mut self.effects);

@@ -166,6 +166,11 @@ impl Core {
         self.shared.lock().core.compare_with(peers);
     }
 
+    /// Sets whether requests by sockets are handled; otherwise they are held.
+    pub fn admit_clients(&self, admits: bool) {
+        self.shared.lock().core.admit_clients(admits);
+    }
+
     /// Returns what the comparison of clocks says.
     pub fn clock_state(&self) -> ClockState {
         self.shared.lock().core.clock_state()

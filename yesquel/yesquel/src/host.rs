@@ -136,6 +136,7 @@ impl Host {
             generation: fork::generation(),
         };
         if has_peers {
+            host.embedded.core().admit_clients(false);
             // The server serves nothing before it has compared its clock, which needs its sockets.
             let (served, ends) = (host.embedded.clone(), host.ending.clone());
             let thread = thread::Builder::new().name("yesquel-catalog".to_owned());
@@ -196,7 +197,7 @@ fn create_catalog_later(embedded: &EmbeddedServer, server: ServerId, ending: &St
                 }
             }
             Err(error) => return tracing::error!(%error, "the catalog cannot be created"),
-            Ok(()) => return,
+            Ok(()) => return embedded.core().admit_clients(true),
         }
     }
 }

@@ -45,7 +45,7 @@ pub use yesquel_model::{
     Conflict, Key, LocalId, NodeId, Refusal, ServerId, Timestamp, TooFarAhead, TreeId, TxnId, limits,
 };
 pub use yesquel_server::{
-    Core, CoreError, DataFolder, DataFolderError, Durability, LogOptions, ManualTime, ReplySink,
+    ClockState, Core, CoreError, DataFolder, DataFolderError, Durability, LogOptions, ManualTime, ReplySink,
     SocketCounters, Time, WallTime,
 };
 pub use yesquel_transport::{
