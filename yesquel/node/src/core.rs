@@ -13,7 +13,7 @@ use yesquel_engine::{Caller, Checkpoint, Effects, Engine, Now, VoteQuery};
 use yesquel_model::{Refusal, ServerId};
 use yesquel_wire::{
     ByteWriter, ClientHeartbeat, Malformed, PeerReport, Reply, Request,
-    status::{CheckpointStatus, LogStatus, ServerStatus},
+    status::{CheckpointStatus, LogStatus, PeerClock, PeersStatus, ServerStatus},
 };
 
 /// Connection number of calls from the server's own process.
@@ -427,6 +427,15 @@ impl GroupCore {
                     age_ms: now.wall_ms.saturating_sub(last.at_ms),
                 }),
                 failed: self.failed.clone(),
+            },
+            peers: PeersStatus {
+                not_serving: Some(self.clock_state())
+                    .filter(|state| !state.serves())
+                    .map(|state| state.to_string()),
+                clocks: self
+                    .clock_offsets()
+                    .map(|(server, ahead_ms)| PeerClock { server: server.0, ahead_ms })
+                    .collect(),
             },
             ..self.engine.status(now)
         }
