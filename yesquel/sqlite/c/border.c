@@ -14,6 +14,10 @@
 typedef struct YqDatabase YqDatabase;       /* A connection's database */
 typedef struct YqScan YqScan;       /* A cursor over a tree */
 
+/* Zero bytes after a copied record: SQLite reads up to two varints beyond the
+** end of a malformed one (nOverrun in btree.c). */
+#define YQ_PADDING 18
+
 /* Row at a cursor; valid until the cursor moves. */
 typedef struct YqPlace {
   const u8 *aRecord;
@@ -118,6 +122,7 @@ extern int yq_first(YqScan*, YqPlace*);
 extern int yq_last(YqScan*, YqPlace*);
 extern int yq_next(YqScan*, YqPlace*);
 extern int yq_previous(YqScan*, YqPlace*);
+extern void yq_pad(YqScan*, YqPlace*);
 extern int yq_restore(YqScan*, YqPlace*, int *pRes);
 extern int yq_seek_row(YqScan*, i64 iRow, int eSeek, YqPlace*, int *pRes);
 extern int yq_seek_fields(YqScan*, const YqField*, int n, void *pIdxKey, int eSeek, YqPlace*, int *pRes,
@@ -492,9 +497,40 @@ static int yqBtreePayloadChecked(BtCursor *pCur, u32 offset, u32 amt, void *pBuf
   return yqBtreePayload(pCur, offset, amt, pBuf);
 }
 
+/* Whether SQLite reads nothing beyond a record. It checks neither the varints
+** at the end of a header nor the numbers in an index entry against the
+** record's end, because something always follows a cell on a page. Nothing
+** may follow a record here, and another client may have written it. */
+static int yqIsBounded(const u8 *a, u32 n, int isIndex){
+  u32 nHeader, i, nLeft;
+  if( n<2 ) return 0;
+  if( (nHeader = a[0])<0x80 ){
+    i = 1;
+  }else{
+    if( n<YQ_PADDING ) return 0;
+    i = sqlite3GetVarint32(a, &nHeader);
+  }
+  /* A byte below 0x80 ends every varint. */
+  if( nHeader<=i || nHeader>n || a[nHeader-1]>=0x80 ) return 0;
+  if( !isIndex ) return 1;
+  nLeft = n-nHeader;
+  while( i<nHeader ){
+    u32 eType, nField;
+    i += getVarint32(&a[i], eType);
+    nField = sqlite3VdbeSerialTypeLen(eType);
+    if( nField>nLeft ) return 0;
+    nLeft -= nField;
+  }
+  return 1;
+}
+
 static const void *yqBtreePayloadFetch(BtCursor *pCur, u32 *pAmt){
-  *pAmt = pCur->pYq->place.nRecord;
-  return pCur->pYq->place.aRecord;
+  YqPlace *pPlace = &pCur->pYq->place;
+  if( !yqIsBounded(pPlace->aRecord, pPlace->nRecord, pCur->pKeyInfo!=0) ){
+    yq_pad(pCur->pYq->pScan, pPlace);
+  }
+  *pAmt = pPlace->nRecord;
+  return pPlace->aRecord;
 }
 
 static int yqBtreeFirst(BtCursor *pCur, int *pRes){
@@ -858,14 +894,13 @@ static int yqBtreeTransferRow(BtCursor *pDest, BtCursor *pSrc, i64 iKey){
   }
   n = pSrc->pYq ? yqBtreePayloadSize(pSrc) : nativeBtreePayloadSize(pSrc);
   sqlite3_free(pRow->a);
-  pRow->a = sqlite3Malloc((u64)n+9);
+  pRow->a = sqlite3Malloc((u64)n+YQ_PADDING);
   if( pRow->a==0 ){
     yqDropRow(pDest->pBtree);
     return SQLITE_NOMEM_BKPT;
   }
   pRow->n = n;
-  /* As after accessPayload(): SQLite may read slightly past a record. */
-  memset(&pRow->a[n], 0, 9);
+  memset(&pRow->a[n], 0, YQ_PADDING);
   rc = pSrc->pYq ? yqBtreePayload(pSrc, 0, n, pRow->a) : nativeBtreePayload(pSrc, 0, n, pRow->a);
   if( rc ) yqDropRow(pDest->pBtree);
   return rc;

@@ -30,13 +30,13 @@ static void yqShut(BtCursor *pCur){
 /* Reads the record at a cursor into a reused buffer. */
 static int yqRecord(BtCursor *pCur, u8 **pa, u32 *pnAlloc, u32 *pn){
   u32 n = sqlite3BtreePayloadSize(pCur);
-  if( n+9>*pnAlloc ){
-    u8 *a = sqlite3Realloc(*pa, (u64)n+9);
+  if( n+YQ_PADDING>*pnAlloc ){
+    u8 *a = sqlite3Realloc(*pa, (u64)n+YQ_PADDING);
     if( a==0 ) return SQLITE_NOMEM_BKPT;
     *pa = a;
-    *pnAlloc = n+9;
+    *pnAlloc = n+YQ_PADDING;
   }
-  memset(*pa+n, 0, 9);
+  memset(*pa+n, 0, YQ_PADDING);
   *pn = n;
   return sqlite3BtreePayload(pCur, 0, n, *pa);
 }

@@ -3,7 +3,7 @@
 use crate::{
     attached_database::AttachedDatabase,
     code::ResultCode,
-    compare::{Comparer, Sought},
+    compare::{Comparer, Sought, padded},
     form::KeyForm,
     key::{Collation, Field, above, of_row, push, row_of},
     record::{entry_of, key_of, record_of},
@@ -42,6 +42,8 @@ pub(crate) struct TreeScan {
     /// Key at the cursor, now or before.
     key: Box<[u8]>,
     value: Box<[u8]>,
+    /// Copy of a malformed record, with the bytes after its end that SQLite may read.
+    padded: Vec<u8>,
     /// Bytes of the last seek, for a guard.
     sought: Vec<u8>,
     /// Number given to a new row, which must not exist.
@@ -78,6 +80,7 @@ impl TreeScan {
             taken: (0, 0),
             key: Box::default(),
             value: Box::default(),
+            padded: Vec::new(),
             sought: Vec::new(),
             new_row: None,
             shows_sequences: false,
@@ -87,6 +90,17 @@ impl TreeScan {
 
     pub(crate) fn record(&self) -> &[u8] {
         if self.form.is_some() { record_of(&self.value) } else { &self.value }
+    }
+
+    /// Returns the record at the cursor with the bytes after its end that SQLite may read.
+    pub(crate) fn padded_record(&mut self) -> &[u8] {
+        self.padded = padded(self.record());
+        &self.padded
+    }
+
+    /// Returns whether the last padded record begins at an address.
+    pub(crate) fn is_padded(&self, record: *const u8) -> bool {
+        !self.padded.is_empty() && self.padded.as_ptr() == record
     }
 
     /// Reads the entries that this tree's entries refer to along with them.
