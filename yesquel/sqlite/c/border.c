@@ -142,7 +142,7 @@ extern int yq_guard_row(YqScan*, i64 iRow);
 extern int yq_guard_all(YqScan*);
 extern int yq_lease(YqDatabase*);
 extern void yq_keep(YqDatabase*, i64 nByte);
-extern int yq_size(YqDatabase*, i64 *pnByte);
+extern int yq_pages(YqDatabase*, u32 szPage, u32 *pnPage);
 extern const char *yq_message(int rc);
 #pragma GCC visibility pop
 
@@ -314,6 +314,18 @@ static int yqBtreeIncrVacuum(Btree *p){ UNUSED_PARAMETER(p); return SQLITE_DONE;
 static int yqBtreeSetVersion(Btree *pBtree, int iVersion){
   UNUSED_PARAMETER2(pBtree, iVersion);
   return SQLITE_OK;
+}
+/* PRAGMA page_count: an estimate. */
+SQLITE_PRIVATE int yqPageCount(Btree *p, i64 *pnPage){
+  u32 nPage = 0;
+  int rc = SQLITE_OK;
+  if( p->pYq ){
+    rc = yq_pages(yqDatabase(p), p->pBt->pageSize, &nPage);
+  }else{
+    nPage = sqlite3BtreeLastPage(p);
+  }
+  *pnPage = nPage;
+  return rc;
 }
 /* There are no pages: the size is whatever SQLite has set. */
 static int yqBtreeSetCacheSize(Btree *p, int mxPage){
@@ -1023,11 +1035,12 @@ static int yqBtreeBeginTrans(Btree *p, int wrflag, int *pSchemaVersion){
 }
 
 /* Whether a program opens no tree of a database, like PRAGMA table_info,
-** which needs the schema only. */
+** which needs the schema only. PRAGMA page_count needs not even that. */
 static int yqReadsNothing(const Vdbe *v, int iDb){
   int i;
   for(i=0; i<v->nOp; i++){
     const Op *pOp = &v->aOp[i];
+    if( pOp->opcode==OP_Pagecount && pOp->p1==iDb ) return 0;
     if( (pOp->opcode==OP_OpenRead || pOp->opcode==OP_OpenWrite || pOp->opcode==OP_ReopenIdx)
      && pOp->p3==iDb
     ){

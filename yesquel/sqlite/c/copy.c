@@ -207,9 +207,9 @@ static void yqMeasure(YqCopy *p, int nPage){
   p->nPage = 1;
   if( nPage<0 ) return;
   if( p->pFrom->pYq ){
-    i64 nByte = 0;
-    yq_size(yqDatabase(p->pFrom), &nByte);
-    p->nPage = nByte/p->szPage + 1;
+    u32 nPage = 0;
+    yq_pages(yqDatabase(p->pFrom), (u32)p->szPage, &nPage);
+    p->nPage = (i64)nPage + 1;
   }else{
     p->szPage = sqlite3BtreeGetPageSize(p->pFrom);
     p->nPage = sqlite3BtreeLastPage(p->pFrom);
