@@ -1,5 +1,6 @@
 //! Input and output of a step: the time, the caller, replies, log records.
 
+use crate::leases::WantedLease;
 use yesquel_model::{Conflict, Refusal, ServerId, TxnId};
 
 /// The time, as the engine's driver knows it.
@@ -78,6 +79,8 @@ impl Effects {
 /// Why a request has no answer yet, or is refused.
 pub(crate) enum Stop {
     Wait(TxnId),
+    /// A lease request waits for its turn.
+    Queue(Box<WantedLease>),
     Refuse(Option<u64>, Refusal),
 }
 

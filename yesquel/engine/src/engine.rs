@@ -13,7 +13,7 @@ mod time;
 use crate::{
     answer::{AnswerBuffers, ReadContext},
     effects::{AddressedReply, Caller, Effects, Now, Stop},
-    leases::Leases,
+    leases::{Leases, WantedLease},
     load::HotKeySamples,
     node::{NodeLimits, Undecided},
     record::LogRecord,
@@ -180,6 +180,11 @@ impl Engine {
             return Ok(());
         }
         let request = Request::decode(bytes)?;
+        if matches!(request, Request::Lease { .. }) {
+            // Requests that wait for an expired lease come first.
+            self.serve_leases(now, effects);
+        }
+        let start = effects.bytes.len();
         let decided = match &request {
             Request::Decide { txn, .. } => Some(*txn),
             _ => None,
@@ -188,16 +193,37 @@ impl Engine {
             Request::Prepare { txn, .. } => Some(*txn),
             _ => None,
         };
-        let outcome = self.answer(now, request, effects);
+        let outcome = self.answer(now, caller, request, effects);
         if let Some(txn) = prepared {
             self.prepared_by(txn, caller.connection);
         }
+        self.conclude(now, caller, bytes, start, outcome, effects);
+        if let Some(txn) = decided {
+            // After the reply to the request itself, which is complete now.
+            self.wake(now, txn, effects);
+        }
+        if self.leases.is_freed() {
+            self.serve_leases(now, effects);
+        }
+        Ok(())
+    }
+
+    /// Completes the reply to a request, whose bytes begin at `start`, or keeps the request.
+    fn conclude(
+        &mut self,
+        now: Now,
+        caller: Caller,
+        bytes: &[u8],
+        start: usize,
+        outcome: Result<u64, Stop>,
+        effects: &mut Effects,
+    ) {
         match outcome {
             Ok(needs_lsn) => self.reply(caller, start, needs_lsn, effects),
             Err(Stop::Wait(_)) if self.frozen.is_some() => {
                 // No outcome can be recorded any more.
                 effects.bytes.truncate(start);
-                self.refuse_for_disk(caller, effects);
+                self.refuse(caller, Refusal::DiskFailed, 0, effects);
             }
             Err(Stop::Wait(txn)) => {
                 self.counts.waits += 1;
@@ -205,6 +231,10 @@ impl Engine {
                 self.hasten_recovery(now, txn);
                 let waiting = WaitingRequest { caller, request: bytes.into() };
                 self.waiting.entry(txn).or_default().push(waiting);
+            }
+            Err(Stop::Queue(wanted)) => {
+                effects.bytes.truncate(start);
+                self.enqueue(now, *wanted, caller, bytes, effects);
             }
             Err(Stop::Refuse(operation, refusal)) => {
                 match refusal {
@@ -219,11 +249,6 @@ impl Engine {
                 self.reply(caller, start, needs_lsn, effects);
             }
         }
-        if let Some(txn) = decided {
-            // After the reply to the request itself, which is complete now.
-            self.wake(now, txn, effects);
-        }
-        Ok(())
     }
 
     pub(crate) fn reply(&self, caller: Caller, start: usize, needs_lsn: u64, effects: &mut Effects) {
@@ -231,7 +256,13 @@ impl Engine {
     }
 
     /// Appends the reply to the effects' bytes and returns the log record that it depends on.
-    fn answer(&mut self, now: Now, request: Request<'_>, effects: &mut Effects) -> Result<u64, Stop> {
+    fn answer(
+        &mut self,
+        now: Now,
+        caller: Caller,
+        request: Request<'_>,
+        effects: &mut Effects,
+    ) -> Result<u64, Stop> {
         if self.frozen.is_some() && !matches!(request, Request::Read { .. }) {
             return Err(Refusal::DiskFailed.into());
         }
@@ -288,14 +319,15 @@ impl Engine {
                 Reply::Done
             }
             Request::Outcome { txn } => Reply::Outcome(self.outcome(now, txn)),
-            Request::Lease { holder, tree, range, ms, seen } => {
+            Request::Lease { holder, tree, range, ms, wait_ms, seen } => {
                 self.witness(now, seen)?;
-                let (at, needs_lsn) = self.lease(now, holder, (tree, range), ms, effects)?;
+                let wanted = WantedLease { holder, tree, range, ms, wait_ms };
+                let (at, needs_lsn) = self.lease(now, caller, wanted, effects)?;
                 Reply::Leased(at).write(&mut effects.bytes);
                 return Ok(needs_lsn);
             }
             Request::Release { holder } => {
-                self.leases.release(holder);
+                self.release(holder);
                 Reply::Done
             }
             // The driver answers these; it knows more.
@@ -382,14 +414,17 @@ impl Engine {
         self.frozen = Some(Frozen { ceiling: last, whole: last.min(before) });
         let waiting = std::mem::take(&mut self.waiting);
         for WaitingRequest { caller, .. } in waiting.into_values().flatten() {
-            self.refuse_for_disk(caller, effects);
+            self.refuse(caller, Refusal::DiskFailed, 0, effects);
+        }
+        for caller in self.leases.take_waiting() {
+            self.refuse(caller, Refusal::DiskFailed, 0, effects);
         }
     }
 
-    fn refuse_for_disk(&self, caller: Caller, effects: &mut Effects) {
+    fn refuse(&self, caller: Caller, refusal: Refusal, needs_lsn: u64, effects: &mut Effects) {
         let start = effects.bytes.len();
-        Reply::Refused { operation: None, refusal: Refusal::DiskFailed }.write(&mut effects.bytes);
-        self.reply(caller, start, 0, effects);
+        Reply::Refused { operation: None, refusal }.write(&mut effects.bytes);
+        self.reply(caller, start, needs_lsn, effects);
     }
 
     /// Retries the requests that waited for a transaction.
@@ -442,9 +477,10 @@ impl Engine {
         self.snapshots.hold(connection, oldest, more);
     }
 
-    /// Ends a connection: its snapshots are released and its waiting requests dropped.
+    /// Ends a connection: its snapshots and leases are released and its waiting requests dropped.
     pub fn disconnected(&mut self, connection: u64) {
         self.snapshots.hold(connection, [None; 2], false);
+        self.leases.disconnected(connection);
         for waiting in self.waiting.values_mut() {
             waiting.retain(|waiting| waiting.caller.connection != connection);
         }
@@ -478,7 +514,7 @@ impl Engine {
         }
         self.collect(last, COLLECT_NODES_MAX);
         self.store.sweep(self.snapshots.low(), SWEEP_NODES_MAX);
-        self.leases.expire(now.uptime_ms);
+        self.serve_leases(now, effects);
         self.outcomes.expire(now.uptime_ms.saturating_sub(self.settings.outcomes_kept_ms));
         for name in self.staging.late(now.uptime_ms) {
             self.staging.remove(name);
@@ -487,9 +523,9 @@ impl Engine {
         self.recover_due(now, effects);
     }
 
-    /// Number of requests that wait for an outcome.
+    /// Number of requests that wait for an outcome or a lease.
     pub(crate) fn waiting_count(&self) -> usize {
-        self.waiting.values().map(Vec::len).sum()
+        self.leases.waiting() + self.waiting.values().map(Vec::len).sum::<usize>()
     }
 
     /// Takes the nodes that have exceeded the size limit since the last call.

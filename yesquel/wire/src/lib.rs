@@ -24,4 +24,4 @@ pub use large_value::{LargeValue, NODE_PIECES, PIECE_BYTES};
 pub use operation::{Attribute, Expect, NewNode, NodeKind, NodeOperation, Operations, WriteOperation};
 pub use read::{Direction, Question, Questions, Scan};
 pub use reply::{Reply, TransactionOutcome, Vote};
-pub use request::{Decision, Lookup, Participants, Request, Staged};
+pub use request::{Decision, ENDS_LEASE, Lookup, Participants, Request, Staged};

@@ -23,6 +23,7 @@ mod server;
 mod store;
 pub mod tls;
 mod transaction;
+mod write_turn;
 
 pub use catalog::NAME_BYTES_MAX;
 pub use database::{Database, PendingNumbers};
