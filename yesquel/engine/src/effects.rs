@@ -1,6 +1,6 @@
 //! Input and output of a step: the time, the caller, replies, log records.
 
-use crate::leases::WantedLease;
+use crate::wanted_lease::WantedLease;
 use yesquel_model::{Conflict, Refusal, ServerId, TxnId};
 
 /// The time, as the engine's driver knows it.

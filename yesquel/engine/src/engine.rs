@@ -13,7 +13,7 @@ mod time;
 use crate::{
     answer::{AnswerBuffers, ReadContext},
     effects::{AddressedReply, Caller, Effects, Now, Stop},
-    leases::{Leases, WantedLease},
+    leases::Leases,
     load::HotKeySamples,
     node::{NodeLimits, Undecided},
     record::LogRecord,
@@ -22,6 +22,7 @@ use crate::{
     staging::{CommitPayload, Staging},
     store::{NodeStore, TreeEnd},
     transaction::{KnownVote, OutcomeTable, PreparedTxn},
+    wanted_lease::WantedLease,
 };
 use rustc_hash::FxHashMap;
 use yesquel_model::{HybridClock, Key, LocalId, NodeId, Refusal, ShardedCounter, Timestamp, TreeId, TxnId};

@@ -1,7 +1,7 @@
 //! Leases: for some time only one client may write within a range of a tree, so that its
 //! transactions do not lose. `docs/yesquel/leases.md` has the laws.
 
-use crate::effects::Caller;
+use crate::{effects::Caller, wanted_lease::WantedLease};
 use rustc_hash::FxHashMap;
 use yesquel_model::{KeyRange, Refusal, TreeId, TxnId, limits};
 use yesquel_wire::{NodeKind, WriteOperation};
@@ -19,18 +19,6 @@ pub(crate) struct HeldLease {
 
 /// Time for which a request keeps its place after its wait is over, for the holder's next attempt.
 const KEPT_PLACE_MS: u64 = 1_000;
-
-/// What a lease request asks for.
-#[derive(Debug, Clone)]
-pub(crate) struct WantedLease {
-    pub(crate) holder: TxnId,
-    pub(crate) tree: TreeId,
-    pub(crate) range: KeyRange,
-    /// Duration of the lease.
-    pub(crate) ms: u64,
-    /// How long the request may wait for its turn.
-    pub(crate) wait_ms: u64,
-}
 
 /// A request in the queue.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use crate::{
     stores::{StoreRef, store_of},
     trees::DatabaseTrees,
 };
-use std::{cell::RefCell, rc::Rc};
+use std::{cell::RefCell, rc::Rc, time::Duration};
 use yesquel::{CancelCheck, Database, Error, Map};
 
 /// Index of the schema's cookie.
@@ -160,13 +160,20 @@ impl AttachedDatabase {
         self.session.borrow_mut().keep(self.schema, bytes);
     }
 
-    /// Keeps others from writing during the transaction that begins next.
-    pub(crate) fn lease(&mut self) -> Result<(), ResultCode> {
-        self.session.borrow_mut().take_lease(self.cookies)
+    /// Keeps others from writing during the transaction that begins next. Waits for leases of
+    /// others for `wait` at most.
+    pub(crate) fn lease(&mut self, wait: Duration) -> Result<(), ResultCode> {
+        self.session.borrow_mut().take_lease(self.cookies, wait)
     }
 
-    pub(crate) fn commit(&mut self) -> Result<(), ResultCode> {
-        self.session.borrow_mut().commit()
+    /// Notes that a statement that has lost a race runs again.
+    pub(crate) fn wants_turn(&mut self) {
+        self.session.borrow_mut().wants_turn();
+    }
+
+    /// Commits. Waits for leases of others for `wait` at most.
+    pub(crate) fn commit(&mut self, wait: Duration) -> Result<(), ResultCode> {
+        self.session.borrow_mut().commit(wait)
     }
 
     /// Leaves the transaction, or stays in it for read statements.

@@ -3,7 +3,8 @@
 use super::Engine;
 use crate::{
     effects::{Caller, Effects, Now, Stop},
-    leases::{LeaseTurn, WantedLease},
+    leases::LeaseTurn,
+    wanted_lease::WantedLease,
 };
 use yesquel_model::{Refusal, Timestamp, TxnId};
 use yesquel_wire::{Reply, Request};
