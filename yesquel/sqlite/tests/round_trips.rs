@@ -140,6 +140,12 @@ fn statements_take_the_round_trips_of_the_design() {
         let cost = served.cost(|| assert_eq!(run(&connection, sql), rows, "{sql}"));
         assert!(cost <= expected, "{sql}: {cost}");
     }
+    // A lease, a read, and a commit that releases the lease.
+    let cost = served.cost(|| {
+        let update = "BEGIN IMMEDIATE; UPDATE plain SET v = 'new' WHERE id = 779; COMMIT";
+        connection.execute_batch(update).unwrap();
+    });
+    assert_eq!(cost, 3, "BEGIN IMMEDIATE");
     // The first insert reads the last row; numbers come in growing ranges.
     run(&connection, "INSERT INTO plain(v) VALUES('first')");
     for number in 0..20 {
