@@ -81,6 +81,10 @@ pub(crate) enum Stop {
     Wait(TxnId),
     /// A lease request waits for its turn.
     Queue(Box<WantedLease>),
+    /// Its timestamp is too far ahead until physical time has reached this millisecond.
+    Delay {
+        fits_at_ms: u64,
+    },
     Refuse(Option<u64>, Refusal),
 }
 

@@ -41,6 +41,15 @@ struct WaitingRequest {
     request: Box<[u8]>,
 }
 
+/// A request that waits until its timestamp is near enough.
+#[derive(Debug)]
+pub(crate) struct DelayedRequest {
+    pub(crate) caller: Caller,
+    pub(crate) request: Box<[u8]>,
+    /// Physical time, in milliseconds, from which on it is.
+    pub(crate) fits_at_ms: u64,
+}
+
 /// State that can still be read after the log has failed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Frozen {
@@ -74,6 +83,7 @@ pub struct Engine {
     pub(crate) staging: Staging,
     pub(crate) leases: Leases,
     waiting: FxHashMap<TxnId, Vec<WaitingRequest>>,
+    pub(crate) delayed: Vec<DelayedRequest>,
     pub(crate) counters: FxHashMap<NodeId, u64>,
     pub(crate) snapshots: Snapshots,
     pub(crate) lsn: u64,
@@ -135,6 +145,7 @@ impl Engine {
             staging: Staging::default(),
             leases: Leases::default(),
             waiting: FxHashMap::default(),
+            delayed: Vec::new(),
             counters: FxHashMap::default(),
             lsn: 0,
             buffers: AnswerBuffers::default(),
@@ -236,6 +247,10 @@ impl Engine {
             Err(Stop::Queue(wanted)) => {
                 effects.bytes.truncate(start);
                 self.enqueue(now, *wanted, caller, bytes, effects);
+            }
+            Err(Stop::Delay { fits_at_ms }) => {
+                effects.bytes.truncate(start);
+                self.delayed.push(DelayedRequest { caller, request: bytes.into(), fits_at_ms });
             }
             Err(Stop::Refuse(operation, refusal)) => {
                 match refusal {
@@ -420,6 +435,9 @@ impl Engine {
         for caller in self.leases.take_waiting() {
             self.refuse(caller, Refusal::DiskFailed, 0, effects);
         }
+        for DelayedRequest { caller, .. } in std::mem::take(&mut self.delayed) {
+            self.refuse(caller, Refusal::DiskFailed, 0, effects);
+        }
     }
 
     fn refuse(&self, caller: Caller, refusal: Refusal, needs_lsn: u64, effects: &mut Effects) {
@@ -486,6 +504,7 @@ impl Engine {
             waiting.retain(|waiting| waiting.caller.connection != connection);
         }
         self.waiting.retain(|_, waiting| !waiting.is_empty());
+        self.delayed.retain(|delayed| delayed.caller.connection != connection);
         self.recover_of_connection(connection);
     }
 
@@ -522,6 +541,7 @@ impl Engine {
             self.log(&LogRecord::Unstage { name }, effects);
         }
         self.recover_due(now, effects);
+        self.answer_delayed(now, effects);
     }
 
     /// Number of requests that wait for an outcome or a lease.

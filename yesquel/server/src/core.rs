@@ -14,7 +14,7 @@ use std::{
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
-use yesquel_engine::{Caller, Engine, EngineSettings, Now};
+use yesquel_engine::{Caller, Engine, EngineSettings, Now, VoteQuery};
 use yesquel_fork as fork;
 use yesquel_model::Timestamp;
 use yesquel_node::{GroupCore, GroupWork, LogOptions, OpenedGroup, ReplySink};
@@ -159,6 +159,23 @@ impl Core {
     pub fn wake_work(&self) {
         self.shared.lock().is_woken = true;
         self.shared.work.wake();
+    }
+
+    /// Takes the questions to other servers.
+    pub fn take_vote_queries(&self) -> Vec<VoteQuery> {
+        self.shared.lock().core.take_vote_queries()
+    }
+
+    /// Takes another server's reply to a question.
+    pub fn on_peer_reply(&self, query: VoteQuery, reply: &[u8]) {
+        let mut locked = self.shared.lock();
+        let now = locked.read_clock();
+        let settled =
+            self.shared.notify(locked.core.on_peer_reply(now, query, reply, &*self.shared.reply_sink));
+        drop(locked);
+        if settled.others {
+            self.shared.released();
+        }
     }
 
     /// Accesses the engine without changing it.

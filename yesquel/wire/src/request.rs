@@ -1,6 +1,9 @@
 //! Requests to a server.
 
-use crate::{ByteReader, ByteWriter, Malformed, Operations, Question, Questions};
+use crate::{
+    ByteReader, ByteWriter, Malformed, Operations, Question, Questions,
+    greeting::{LANE, Role},
+};
 use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
 
 /// Outcome of a transaction.
@@ -381,6 +384,19 @@ impl<'a> Request<'a> {
     /// Decodes a [`Read`](Request::Read); `None` for other requests.
     pub fn read(bytes: &'a [u8]) -> Option<Request<'a>> {
         if bytes.first() == Some(&READ) { Request::decode(bytes).ok() } else { None }
+    }
+
+    /// Whether a connection may send a request of these bytes: only servers may ask for the votes of
+    /// other clients' transactions, or decide them.
+    pub fn is_permitted(bytes: &[u8], role: Role, client: u64) -> bool {
+        let mut reader = ByteReader::new(bytes);
+        match (role, reader.byte()) {
+            (Role::Client, Ok(RESOLVE | COMMITTED | ABORTED | FORGET)) => {
+                // What is malformed is refused as such.
+                reader.txn().map_or(true, |txn| txn.client == client & !LANE)
+            }
+            _ => true,
+        }
     }
 
     /// Whether a message looks like `Inspect` or `InspectAfter`; it may still be malformed.

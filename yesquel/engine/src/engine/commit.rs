@@ -271,7 +271,7 @@ impl Engine {
     }
 
     /// Asks the participants of an undecided transaction for their votes.
-    pub(crate) fn recover(&mut self, now: Now, txn: TxnId, effects: &mut Effects) {
+    pub fn recover(&mut self, now: Now, txn: TxnId, effects: &mut Effects) {
         let Some(prepared) = self.prepared.get(&txn) else { return };
         let (us, at) = (self.settings.server, prepared.at);
         let others = prepared.participants.iter().filter(|server| **server != us);

@@ -67,18 +67,20 @@ impl Engine {
     /// Ends the leases of a holder, and its requests that wait.
     pub(crate) fn release(&mut self, holder: TxnId) {
         self.leases.release(holder);
-        let Engine { waiting, leases, .. } = self;
+        let Engine { waiting, delayed, leases, .. } = self;
+        let mut is_kept = |caller: Caller, request: &[u8]| {
+            let request = Request::decode(request);
+            let is_own = matches!(request, Ok(Request::Lease { holder: own, .. }) if own == holder);
+            if is_own {
+                leases.withdraw(caller);
+            }
+            !is_own
+        };
         for waiting in waiting.values_mut() {
-            waiting.retain(|waiting| {
-                let request = Request::decode(&waiting.request);
-                let is_own = matches!(request, Ok(Request::Lease { holder: own, .. }) if own == holder);
-                if is_own {
-                    leases.withdraw(waiting.caller);
-                }
-                !is_own
-            });
+            waiting.retain(|waiting| is_kept(waiting.caller, &waiting.request));
         }
         waiting.retain(|_, waiting| !waiting.is_empty());
+        delayed.retain(|delayed| is_kept(delayed.caller, &delayed.request));
     }
 
     /// Ends expired leases and waits, and answers the requests whose turn has come.
