@@ -54,18 +54,16 @@ impl AttachedDatabase {
     ) -> Result<AttachedDatabase, Error> {
         let shared: StoreRef = store_of(address)?;
         let store = shared.store();
-        let database = match (is_readonly, creates) {
-            (false, true) => store.database_or_create(&address.name)?,
-            _ => store.database(&address.name)?,
-        };
-        let (schema, cookies) = if is_readonly {
-            let found = (database.existing_map(SCHEMA_MAP)?, database.existing_map(COOKIES_MAP)?);
-            match found {
-                (Some(schema), Some(cookies)) => (schema, cookies),
-                _ => return Err(Error::NoDatabase(address.name.clone())),
+        let (database, found) = match store.database_with_maps(&address.name, [SCHEMA_MAP, COOKIES_MAP]) {
+            Err(Error::NoDatabase(_)) if creates && !is_readonly => {
+                (store.database_or_create(&address.name)?, [None; 2])
             }
-        } else {
-            (database.map(SCHEMA_MAP)?, database.map(COOKIES_MAP)?)
+            found => found?,
+        };
+        let (schema, cookies) = match found {
+            [Some(schema), Some(cookies)] => (schema, cookies),
+            _ if is_readonly => return Err(Error::NoDatabase(address.name.clone())),
+            _ => (database.map(SCHEMA_MAP)?, database.map(COOKIES_MAP)?),
         };
         let mut sessions = others.iter().map(|other| &other.session);
         let session = sessions.find(|session| session.borrow().shared.is(&shared)).cloned();
