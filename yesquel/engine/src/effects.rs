@@ -1,5 +1,6 @@
 //! Input and output of a step: the time, the caller, replies, log records.
 
+use crate::wanted_lease::WantedLease;
 use yesquel_model::{Conflict, Refusal, ServerId, TxnId};
 
 /// The time, as the engine's driver knows it.
@@ -85,6 +86,8 @@ impl Effects {
 /// Why a request has no answer yet, or is refused.
 pub(crate) enum Stop {
     Wait(TxnId),
+    /// A lease request waits for its turn.
+    Queue(Box<WantedLease>),
     /// Its timestamp is too far ahead until physical time has reached this millisecond.
     Delay {
         fits_at_ms: u64,

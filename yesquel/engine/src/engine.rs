@@ -23,6 +23,7 @@ use crate::{
     staging::{CommitPayload, Staging},
     store::{NodeStore, TreeEnd},
     transaction::{KnownVote, OutcomeTable, PreparedTxn},
+    wanted_lease::WantedLease,
 };
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -203,6 +204,11 @@ impl Engine {
             return Ok(());
         }
         let request = Request::decode(bytes)?;
+        if matches!(request, Request::Lease { .. }) {
+            // Requests that wait for an expired lease come first.
+            self.serve_leases(now, effects);
+        }
+        let start = effects.bytes.len();
         let decided = match &request {
             Request::Decide { txn, .. } => Some(*txn),
             _ => None,
@@ -211,16 +217,37 @@ impl Engine {
             Request::Prepare { txn, .. } => Some(*txn),
             _ => None,
         };
-        let outcome = self.answer(now, request, effects);
+        let outcome = self.answer(now, caller, request, effects);
         if let Some(txn) = prepared {
             self.prepared_by(txn, caller.connection);
         }
+        self.conclude(now, caller, bytes, start, outcome, effects);
+        if let Some(txn) = decided {
+            // After the reply to the request itself, which is complete now.
+            self.wake(now, txn, effects);
+        }
+        if self.leases.is_freed() {
+            self.serve_leases(now, effects);
+        }
+        Ok(())
+    }
+
+    /// Completes the reply to a request, whose bytes begin at `start`, or keeps the request.
+    fn conclude(
+        &mut self,
+        now: Now,
+        caller: Caller,
+        bytes: &[u8],
+        start: usize,
+        outcome: Result<u64, Stop>,
+        effects: &mut Effects,
+    ) {
         match outcome {
             Ok(needs_lsn) => self.reply(caller, start, needs_lsn, effects),
             Err(Stop::Wait(_)) if self.frozen.is_some() => {
                 // No outcome can be recorded any more.
                 effects.bytes.truncate(start);
-                self.refuse_for_disk(caller, effects);
+                self.refuse(caller, Refusal::DiskFailed, 0, effects);
             }
             Err(Stop::Wait(txn)) => {
                 self.counts.waits += 1;
@@ -228,6 +255,10 @@ impl Engine {
                 self.hasten_recovery(now, txn);
                 let waiting = WaitingRequest { caller, request: bytes.into() };
                 self.waiting.entry(txn).or_default().push(waiting);
+            }
+            Err(Stop::Queue(wanted)) => {
+                effects.bytes.truncate(start);
+                self.enqueue(now, *wanted, caller, bytes, effects);
             }
             Err(Stop::Delay { fits_at_ms }) => {
                 effects.bytes.truncate(start);
@@ -246,11 +277,6 @@ impl Engine {
                 self.reply(caller, start, needs_lsn, effects);
             }
         }
-        if let Some(txn) = decided {
-            // After the reply to the request itself, which is complete now.
-            self.wake(now, txn, effects);
-        }
-        Ok(())
     }
 
     pub(crate) fn reply(&self, caller: Caller, start: usize, needs_lsn: u64, effects: &mut Effects) {
@@ -258,7 +284,13 @@ impl Engine {
     }
 
     /// Appends the reply to the effects' bytes and returns the log record that it depends on.
-    fn answer(&mut self, now: Now, request: Request<'_>, effects: &mut Effects) -> Result<u64, Stop> {
+    fn answer(
+        &mut self,
+        now: Now,
+        caller: Caller,
+        request: Request<'_>,
+        effects: &mut Effects,
+    ) -> Result<u64, Stop> {
         if self.frozen.is_some() && !matches!(request, Request::Read { .. }) {
             return Err(Refusal::DiskFailed.into());
         }
@@ -315,14 +347,15 @@ impl Engine {
                 Reply::Done
             }
             Request::Outcome { txn } => Reply::Outcome(self.outcome(now, txn)),
-            Request::Lease { holder, tree, range, ms, seen } => {
+            Request::Lease { holder, tree, range, ms, wait_ms, seen } => {
                 self.witness(now, seen)?;
-                let (at, needs_lsn) = self.lease(now, holder, (tree, range), ms, effects)?;
+                let wanted = WantedLease { holder, tree, range, ms, wait_ms };
+                let (at, needs_lsn) = self.lease(now, caller, wanted, effects)?;
                 Reply::Leased(at).write(&mut effects.bytes);
                 return Ok(needs_lsn);
             }
             Request::Release { holder } => {
-                self.leases.release(holder);
+                self.release(holder);
                 Reply::Done
             }
             // The driver answers these; it knows more.
@@ -414,17 +447,16 @@ impl Engine {
     pub fn refuse_waiting(&mut self, refusal: Refusal, effects: &mut Effects) {
         let waiting = std::mem::take(&mut self.waiting).into_values().flatten();
         let delayed = std::mem::take(&mut self.delayed).into_iter().map(|delayed| delayed.caller);
-        for caller in waiting.map(|waiting| waiting.caller).chain(delayed) {
-            let start = effects.bytes.len();
-            Reply::Refused { operation: None, refusal }.write(&mut effects.bytes);
-            self.reply(caller, start, 0, effects);
+        let leased = self.leases.take_waiting();
+        for caller in waiting.map(|waiting| waiting.caller).chain(delayed).chain(leased) {
+            self.refuse(caller, refusal, 0, effects);
         }
     }
 
-    fn refuse_for_disk(&self, caller: Caller, effects: &mut Effects) {
+    fn refuse(&self, caller: Caller, refusal: Refusal, needs_lsn: u64, effects: &mut Effects) {
         let start = effects.bytes.len();
-        Reply::Refused { operation: None, refusal: Refusal::DiskFailed }.write(&mut effects.bytes);
-        self.reply(caller, start, 0, effects);
+        Reply::Refused { operation: None, refusal }.write(&mut effects.bytes);
+        self.reply(caller, start, needs_lsn, effects);
     }
 
     /// Retries the requests that waited for a transaction.
@@ -477,9 +509,10 @@ impl Engine {
         self.snapshots.hold(connection, oldest, more);
     }
 
-    /// Ends a connection: its snapshots are released and its waiting requests dropped.
+    /// Ends a connection: its snapshots and leases are released and its waiting requests dropped.
     pub fn disconnected(&mut self, connection: u64) {
         self.snapshots.hold(connection, [None; 2], false);
+        self.leases.disconnected(connection);
         for waiting in self.waiting.values_mut() {
             waiting.retain(|waiting| waiting.caller.connection != connection);
         }
@@ -515,7 +548,7 @@ impl Engine {
         }
         self.collect(last, COLLECT_NODES_MAX);
         self.store.sweep(self.snapshots.low(), SWEEP_NODES_MAX);
-        self.leases.expire(now.uptime_ms);
+        self.serve_leases(now, effects);
         self.outcomes.expire(now.uptime_ms.saturating_sub(self.settings.outcomes_kept_ms));
         for name in self.staging.late(now.uptime_ms) {
             self.staging.remove(name);
@@ -525,9 +558,9 @@ impl Engine {
         self.answer_delayed(now, effects);
     }
 
-    /// Number of requests that wait for an outcome.
+    /// Number of requests that wait for an outcome or a lease.
     pub(crate) fn waiting_count(&self) -> usize {
-        self.waiting.values().map(Vec::len).sum()
+        self.leases.waiting() + self.waiting.values().map(Vec::len).sum::<usize>()
     }
 
     /// Takes the nodes that have exceeded the size limit since the last call.

@@ -164,6 +164,8 @@ pub(crate) struct PreparedTxn {
     /// Votes that recovery has learned.
     pub(crate) yes: Vec<(ServerId, Timestamp)>,
     pub(crate) recovery: RecoveryTimer,
+    /// Holder whose leases its commit releases; leases do not survive a restart.
+    pub(crate) ends_lease: Option<TxnId>,
 }
 
 impl PreparedTxn {

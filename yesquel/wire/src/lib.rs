@@ -26,4 +26,4 @@ pub use operation::{Attribute, Expect, NewNode, NodeKind, NodeOperation, Operati
 pub use peer_report::PeerReport;
 pub use read::{Direction, Question, Questions, Scan};
 pub use reply::{Reply, TransactionOutcome, Vote};
-pub use request::{Decision, Lookup, Participants, Request, Staged};
+pub use request::{Decision, ENDS_LEASE, Lookup, Participants, Request, Staged};

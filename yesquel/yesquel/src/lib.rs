@@ -25,6 +25,7 @@ mod stop_flag;
 mod store;
 pub mod tls;
 mod transaction;
+mod write_turn;
 
 pub use catalog::NAME_BYTES_MAX;
 pub use database::{Database, PendingNumbers};
