@@ -3,25 +3,32 @@
 mod budget;
 mod check;
 mod commit;
+mod forget;
 mod lease;
 mod peek;
+mod recovery;
 mod replay;
 mod status;
 mod time;
 
 use crate::{
     answer::{AnswerBuffers, ReadContext},
-    effects::{AddressedReply, Caller, Effects, Now, Stop},
+    effects::{AddressedReply, Caller, Effects, Now, ReplyDurability, Stop},
     leases::Leases,
     load::HotKeySamples,
     node::{NodeLimits, Undecided},
+    outcomes::OutcomeTable,
+    queue::{PrepareQueue, QueuedPrepare},
     record::LogRecord,
     settings::EngineSettings,
     snapshots::Snapshots,
     staging::{CommitPayload, Staging},
     store::{NodeStore, TreeEnd},
-    transaction::{KnownVote, OutcomeTable, PreparedTxn},
+    transaction::{KnownVote, PreparedTxn},
+    write_target::WriteTarget,
 };
+use commit::{CommitRequest, VoteTerms};
+use forget::ForgetState;
 use rustc_hash::FxHashMap;
 use yesquel_model::{HybridClock, Key, LocalId, NodeId, Refusal, ShardedCounter, Timestamp, TreeId, TxnId};
 use yesquel_wire::{Malformed, Operations, Participants, Questions, Reply, Request, Vote};
@@ -38,7 +45,12 @@ struct WaitingRequest {
     caller: Caller,
     request: Box<[u8]>,
     since_ms: u64,
+    /// Its place among the prepares that are queued.
+    arrival: u64,
 }
+
+/// The arrival of a request that comes now.
+const ARRIVES_NOW: u64 = u64::MAX;
 
 /// State that can still be read after the log has failed.
 #[derive(Debug, Clone, Copy)]
@@ -73,6 +85,10 @@ pub struct Engine {
     pub(crate) staging: Staging,
     pub(crate) leases: Leases,
     waiting: FxHashMap<TxnId, Vec<WaitingRequest>>,
+    pub(crate) queue: PrepareQueue,
+    /// What the prepare that must wait writes.
+    pub(crate) queue_targets: Vec<(NodeId, WriteTarget)>,
+    pub(crate) forget: ForgetState,
     pub(crate) counters: FxHashMap<NodeId, u64>,
     pub(crate) snapshots: Snapshots,
     pub(crate) lsn: u64,
@@ -109,6 +125,12 @@ pub(crate) struct EngineCounts {
     pub(crate) moved: u64,
     pub(crate) waits: u64,
     pub(crate) refused_memory: u64,
+    /// Prepares that were queued.
+    pub(crate) queued: u64,
+    /// Transactions whose end recovery has found.
+    pub(crate) recovered: u64,
+    /// Decisions that contradict the end.
+    pub(crate) contradictions: u64,
 }
 
 impl Engine {
@@ -133,6 +155,9 @@ impl Engine {
             staging: Staging::default(),
             leases: Leases::default(),
             waiting: FxHashMap::default(),
+            queue: PrepareQueue::default(),
+            queue_targets: Vec::new(),
+            forget: ForgetState::default(),
             counters: FxHashMap::default(),
             lsn: 0,
             buffers: AnswerBuffers::default(),
@@ -173,29 +198,90 @@ impl Engine {
         bytes: &[u8],
         effects: &mut Effects,
     ) -> Result<(), Malformed> {
+        self.handle_arrived(now, caller, bytes, ARRIVES_NOW, effects)
+    }
+
+    /// Like [`handle`](Self::handle), for a request that may have waited before.
+    fn handle_arrived(
+        &mut self,
+        now: Now,
+        caller: Caller,
+        bytes: &[u8],
+        arrival: u64,
+        effects: &mut Effects,
+    ) -> Result<(), Malformed> {
         let start = effects.bytes.len();
         if let Some(needs_lsn) = self.peek(now, bytes, &mut effects.bytes) {
             self.reply(caller, start, needs_lsn, effects);
             return Ok(());
         }
         let request = Request::decode(bytes)?;
-        let decided = match &request {
-            Request::Decide { txn, .. } => Some(*txn),
-            _ => None,
-        };
-        let outcome = self.answer(now, request, effects);
+        let (mut decided, mut queues) = (None, None);
+        match &request {
+            Request::Decide { txn, .. } => decided = Some(*txn),
+            Request::Prepare { txn, waits: true, staged, .. } => {
+                let name = staged.map(|staged| TxnId { number: staged.number, ..*txn });
+                queues = Some((*txn, name));
+            }
+            _ => {}
+        }
+        let outcome = self.answer(now, (caller, arrival), request, effects);
+        if let Some(waits_for) = self.conclude(now, (caller, start), outcome, effects) {
+            let (since_ms, request) = (now.uptime_ms, bytes);
+            let arrival = if arrival == ARRIVES_NOW { self.queue.next_arrival() } else { arrival };
+            match queues {
+                Some((txn, staged)) => {
+                    self.counts.queued += 1;
+                    let writes = (staged, std::mem::take(&mut self.queue_targets));
+                    let came = (since_ms, arrival);
+                    self.queue.push(QueuedPrepare::new((txn, waits_for), caller, request, came, writes));
+                }
+                None => {
+                    self.counts.waits += 1;
+                    let waiting = WaitingRequest { caller, request: request.into(), since_ms, arrival };
+                    self.waiting.entry(waits_for).or_default().push(waiting);
+                }
+            }
+        }
+        if let Some(txn) = decided {
+            // After the reply to the request itself, which is complete now.
+            self.after_end(now, txn, effects);
+        } else if self.queue.is_changed {
+            self.advance_queue(now, effects);
+        }
+        Ok(())
+    }
+
+    /// Completes a reply. Returns the transaction that the request must wait for, if there is one.
+    fn conclude(
+        &mut self,
+        now: Now,
+        (caller, start): (Caller, usize),
+        outcome: Result<(u64, ReplyDurability), Stop>,
+        effects: &mut Effects,
+    ) -> Option<TxnId> {
         match outcome {
-            Ok(needs_lsn) => self.reply(caller, start, needs_lsn, effects),
+            Ok((needs_lsn, durability)) => {
+                self.reply(caller, start, needs_lsn, effects);
+                if let Some(reply) = effects.replies.last_mut() {
+                    reply.durability = durability;
+                }
+            }
             Err(Stop::Wait(_)) if self.frozen.is_some() => {
                 // No outcome can be recorded any more.
                 effects.bytes.truncate(start);
                 self.refuse_for_disk(caller, effects);
             }
             Err(Stop::Wait(txn)) => {
-                self.counts.waits += 1;
                 effects.bytes.truncate(start);
-                let waiting = WaitingRequest { caller, request: bytes.into(), since_ms: now.uptime_ms };
-                self.waiting.entry(txn).or_default().push(waiting);
+                return Some(txn);
+            }
+            Err(Stop::Forgotten) => {
+                effects.bytes.truncate(start);
+                let clock = self.clock.now(now.wall_ms);
+                let needs_lsn = self.under_ceiling(clock, effects);
+                Reply::Forgotten(clock).write(&mut effects.bytes);
+                self.reply(caller, start, needs_lsn.max(self.lsn), effects);
             }
             Err(Stop::Refuse(operation, refusal)) => {
                 match refusal {
@@ -210,22 +296,26 @@ impl Engine {
                 self.reply(caller, start, needs_lsn, effects);
             }
         }
-        if let Some(txn) = decided {
-            // After the reply to the request itself, which is complete now.
-            self.wake(now, txn, effects);
-        }
-        Ok(())
+        None
     }
 
     pub(crate) fn reply(&self, caller: Caller, start: usize, needs_lsn: u64, effects: &mut Effects) {
-        effects.replies.push(AddressedReply { caller, needs_lsn, bytes: start..effects.bytes.len() });
+        let (durability, bytes) = (ReplyDurability::Configured, start..effects.bytes.len());
+        effects.replies.push(AddressedReply { caller, needs_lsn, durability, bytes });
     }
 
     /// Appends the reply to the effects' bytes and returns the log record that it depends on.
-    fn answer(&mut self, now: Now, request: Request<'_>, effects: &mut Effects) -> Result<u64, Stop> {
+    fn answer(
+        &mut self,
+        now: Now,
+        (caller, arrival): (Caller, u64),
+        request: Request<'_>,
+        effects: &mut Effects,
+    ) -> Result<(u64, ReplyDurability), Stop> {
         if self.frozen.is_some() && !matches!(request, Request::Read { .. }) {
             return Err(Refusal::DiskFailed.into());
         }
+        let mut durability = ReplyDurability::Configured;
         let reply = match request {
             Request::Read { snapshot, seen, questions } => {
                 self.witness(now, seen)?;
@@ -233,17 +323,31 @@ impl Engine {
                     Some(frozen) if snapshot.is_none() => Some(self.frozen_snapshot(now, frozen, seen)?),
                     _ => snapshot,
                 };
-                return self.read(now, snapshot, questions, effects);
+                return Ok((self.read(now, snapshot, questions, effects)?, durability));
             }
-            Request::Commit { txn, snapshot, seen, lease, staged, operations } => {
+            Request::Commit { txn, birth, snapshot, seen, lease, staged, operations } => {
                 self.witness(now, seen)?;
-                let written = CommitPayload { lease, staged, operations };
-                Reply::Committed(self.commit(now, txn, snapshot, written, effects)?)
+                let payload = CommitPayload { lease, staged, operations };
+                let request = CommitRequest { txn, birth, snapshot, payload, arrival };
+                Reply::Committed(self.commit(now, &request, effects)?)
             }
-            Request::Prepare { txn, snapshot, seen, participants, lease, staged, operations } => {
+            Request::Prepare {
+                txn,
+                birth,
+                waits,
+                snapshot,
+                seen,
+                participants,
+                lease,
+                staged,
+                operations,
+            } => {
                 self.witness(now, seen)?;
-                let written = CommitPayload { lease, staged, operations };
-                Reply::Voted(self.prepare(now, txn, snapshot, &participants, written, effects)?)
+                durability = ReplyDurability::SyncedNow;
+                let payload = CommitPayload { lease, staged, operations };
+                let request = CommitRequest { txn, birth, snapshot, payload, arrival };
+                let terms = VoteTerms { participants, waits, connection: caller.connection };
+                self.prepare(now, &request, &terms, effects)?
             }
             Request::Stage { name, part, operations } => {
                 self.stage(now, name, part, &operations, effects)?;
@@ -255,12 +359,12 @@ impl Engine {
                 }
                 Reply::Done
             }
-            Request::Decide { txn, decision } => {
-                self.decide(txn, decision, effects);
-                Reply::Done
+            Request::Decide { txn, birth, participants, decision } => {
+                durability = ReplyDurability::Synced;
+                self.decide(txn, (birth, participants), decision, effects)?
             }
-            Request::Resolve { txn } => {
-                let (vote, participants) = self.vote_of(txn, effects);
+            Request::Resolve { txn, birth, participants, is_voter } => {
+                let (vote, participants) = self.vote_of(now, txn, (birth, participants), is_voter, effects);
                 let participants = Participants::encode(&participants);
                 // It was encoded in order just now.
                 let participants = Participants::decode(&participants).unwrap_or(Participants::NONE);
@@ -268,22 +372,26 @@ impl Engine {
                     KnownVote::Yes(at) => Vote::Yes { at, participants },
                     KnownVote::No => Vote::No,
                     KnownVote::Decided(decision) => Vote::Decided(decision),
+                    KnownVote::Waiting => Vote::Waiting,
+                    KnownVote::Forgotten => Vote::Forgotten,
                 };
                 Reply::Vote(vote).write(&mut effects.bytes);
-                return Ok(self.lsn);
+                return Ok((self.lsn, ReplyDurability::SyncedNow));
             }
-            Request::Forget { txn } => {
-                if self.outcomes.forget(txn) {
-                    self.log(&LogRecord::Forget { txn }, effects);
-                }
-                Reply::Done
+            Request::Outcome { txn, birth } => {
+                durability = ReplyDurability::SyncedNow;
+                Reply::Outcome(self.outcome(txn, birth, effects))
             }
-            Request::Outcome { txn } => Reply::Outcome(self.outcome(now, txn)),
+            Request::Ended { client, transactions } => {
+                let flags = self.have_ended(client, &transactions, effects);
+                Reply::Ended(&flags).write(&mut effects.bytes);
+                return Ok((self.lsn, ReplyDurability::Synced));
+            }
             Request::Lease { holder, tree, range, ms, seen } => {
                 self.witness(now, seen)?;
                 let (at, needs_lsn) = self.lease(now, holder, (tree, range), ms, effects)?;
                 Reply::Leased(at).write(&mut effects.bytes);
-                return Ok(needs_lsn);
+                return Ok((needs_lsn, durability));
             }
             Request::Release { holder } => {
                 self.leases.release(holder);
@@ -294,7 +402,7 @@ impl Engine {
             Request::Take { node, count, above } => Reply::Taken(self.take(node, count, above, effects)?),
         };
         reply.write(&mut effects.bytes);
-        Ok(self.lsn)
+        Ok((self.lsn, durability))
     }
 
     pub(crate) fn log(&mut self, record: &LogRecord<'_>, effects: &mut Effects) {
@@ -372,7 +480,9 @@ impl Engine {
         let before = lost.map_or(Timestamp::MAX, |lost| Timestamp(lost.0.saturating_sub(1)));
         self.frozen = Some(Frozen { ceiling: last, whole: last.min(before) });
         let waiting = std::mem::take(&mut self.waiting);
-        for WaitingRequest { caller, .. } in waiting.into_values().flatten() {
+        let queued = self.queue.remove(|_| true).into_iter().map(|queued| queued.caller);
+        let waiting = waiting.into_values().flatten().map(|waiting| waiting.caller);
+        for caller in waiting.chain(queued) {
             self.refuse_for_disk(caller, effects);
         }
     }
@@ -384,11 +494,49 @@ impl Engine {
     }
 
     /// Retries the requests that waited for a transaction.
-    pub(crate) fn wake(&mut self, now: Now, txn: TxnId, effects: &mut Effects) {
-        for WaitingRequest { caller, request, .. } in self.waiting.remove(&txn).unwrap_or_default() {
+    fn wake(&mut self, now: Now, txn: TxnId, effects: &mut Effects) {
+        let woken = self.waiting.remove(&txn).unwrap_or_default();
+        for WaitingRequest { caller, request, arrival, .. } in woken {
             // The request was checked when it arrived.
-            let handled = self.handle(now, caller, &request, effects);
+            let handled = self.handle_arrived(now, caller, &request, arrival, effects);
             debug_assert!(handled.is_ok());
+        }
+    }
+
+    /// Goes on after the end of a transaction that had voted: with the requests that waited for it,
+    /// and then with the queue. Each of them yields to what was queued before it.
+    pub(crate) fn after_end(&mut self, now: Now, txn: TxnId, effects: &mut Effects) {
+        self.wake(now, txn, effects);
+        self.queue.is_changed = !self.queue.is_empty() || self.queue.is_changed;
+        self.advance_queue(now, effects);
+    }
+
+    /// Lets the queued prepares vote that need not wait any more, in the order of their arrival.
+    fn advance_queue(&mut self, now: Now, effects: &mut Effects) {
+        while std::mem::take(&mut self.queue.is_changed) {
+            for txn in self.queue.take_left() {
+                self.wake(now, txn, effects);
+            }
+            let mut place = 0;
+            while let Some(queued) = self.queue.at(place) {
+                let (caller, arrival) = (queued.caller, queued.arrival);
+                let bytes = std::mem::take(&mut queued.request);
+                // It was checked when it arrived.
+                let Ok(request) = Request::decode(&bytes) else { return };
+                let start = effects.bytes.len();
+                let outcome = self.answer(now, (caller, arrival), request, effects);
+                let has_voted = outcome.is_ok();
+                let waits_for = self.conclude(now, (caller, start), outcome, effects);
+                match (waits_for, self.queue.at(place)) {
+                    (Some(waits_for), Some(queued)) => {
+                        (queued.request, queued.waits_for) = (bytes, waits_for);
+                        place += 1;
+                    }
+                    // Whatever waits for it now waits for its end.
+                    _ if has_voted => self.queue.voted(place),
+                    _ => drop(self.queue.remove(|queued| queued.arrival == arrival)),
+                }
+            }
         }
     }
 
@@ -433,18 +581,22 @@ impl Engine {
         self.snapshots.hold(connection, oldest, more);
     }
 
-    /// Ends a connection: its snapshots are released and its waiting requests dropped.
+    /// Ends a connection: its snapshots are released and its waiting requests dropped. The
+    /// transactions that have voted on it are recovered at the next [`tick`](Self::tick).
     pub fn disconnected(&mut self, connection: u64) {
         self.snapshots.hold(connection, [None; 2], false);
         for waiting in self.waiting.values_mut() {
             waiting.retain(|waiting| waiting.caller.connection != connection);
         }
         self.waiting.retain(|_, waiting| !waiting.is_empty());
-    }
-
-    /// Records that a client knows the outcomes of its transactions up to a number.
-    pub fn known(&mut self, now: Now, client: u64, number: u64) {
-        self.outcomes.known(client, number, now.uptime_ms);
+        self.queue.remove(|queued| queued.caller.connection == connection);
+        for prepared in self.prepared.values_mut() {
+            if prepared.recovery.connection == Some(connection) {
+                prepared.recovery.connection = None;
+                prepared.recovery.due_ms = 0;
+            }
+        }
+        self.client_disconnected(connection);
     }
 
     /// Advances time: raises the low-water mark, collects garbage, and recovers undecided
@@ -469,21 +621,17 @@ impl Engine {
         self.collect(last, COLLECT_NODES_MAX);
         self.store.sweep(self.snapshots.low(), SWEEP_NODES_MAX);
         self.leases.expire(now.uptime_ms);
-        self.outcomes.expire(now.uptime_ms.saturating_sub(self.settings.outcomes_kept_ms));
+        self.tick_forgetting(now, last, effects);
         for name in self.staging.late(now.uptime_ms) {
+            // Parts of a queued transaction do not expire.
+            if self.queue.iter().any(|queued| queued.staged == Some(name)) {
+                continue;
+            }
             self.staging.remove(name);
             self.log(&LogRecord::Unstage { name }, effects);
         }
-        let after = self.settings.recover_after_ms;
-        let late = self.waiting.iter().filter(|(txn, waiting)| {
-            let waited = waiting.iter().any(|waiting| waiting.since_ms + after <= now.uptime_ms);
-            waited && self.prepared.contains_key(txn)
-        });
-        let mut late: Vec<TxnId> = late.map(|(txn, _)| *txn).collect();
-        late.sort_unstable();
-        for txn in late {
-            self.recover(now, txn, effects);
-        }
+        self.advance_queue(now, effects);
+        self.recover_due(now, effects);
     }
 
     /// Number of requests that wait for an outcome.

@@ -15,6 +15,8 @@ mod engine;
 mod leases;
 mod load;
 mod node;
+mod outcomes;
+mod queue;
 mod record;
 mod settings;
 mod snapshots;
@@ -27,7 +29,7 @@ mod transaction;
 mod write_target;
 
 pub use checkpoint::Checkpoint;
-pub use effects::{AddressedReply, Caller, Effects, Now, VoteQuery};
+pub use effects::{AddressedReply, Caller, Effects, EndQuery, Now, ReplyDurability, VoteQuery};
 pub use engine::{Engine, SplitPlan};
 pub use record::LogRecord;
 pub use settings::EngineSettings;

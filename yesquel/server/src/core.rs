@@ -14,7 +14,7 @@ use std::{
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
-use yesquel_engine::{Caller, Engine, EngineSettings, Now, VoteQuery};
+use yesquel_engine::{Caller, EndQuery, Engine, EngineSettings, Now, VoteQuery};
 use yesquel_fork as fork;
 use yesquel_model::{Key, NodeId, Timestamp};
 use yesquel_wire::{ClientHeartbeat, Malformed, Request, status::ServerStatus};
@@ -30,6 +30,8 @@ pub struct CoreWork {
     pub empty: Vec<NodeId>,
     /// Votes to request from other servers.
     pub vote_queries: Vec<VoteQuery>,
+    /// Ends to request from other servers.
+    pub end_queries: Vec<EndQuery>,
 }
 
 /// Milliseconds between two ticks of the engine.
@@ -92,6 +94,7 @@ impl Core {
             writer,
             disk,
             options,
+            sync_by: None,
             bytes_since_checkpoint,
             last_checkpoint_bytes,
             checkpoint: None,
@@ -171,7 +174,8 @@ impl Core {
     pub fn wait_for_work(&self, timeout: Duration) -> CoreWork {
         let end = Instant::now() + timeout;
         let mut state = self.shared.lock();
-        while !state.engine.has_work() && state.vote_queries.is_empty() && !state.is_woken {
+        let has_queries = |state: &CoreState| !state.vote_queries.is_empty() || !state.end_queries.is_empty();
+        while !state.engine.has_work() && !has_queries(&state) && !state.is_woken {
             drop(state);
             let was_woken = self.shared.work.wait_until(end);
             state = self.shared.lock();
@@ -181,12 +185,14 @@ impl Core {
         }
         state.is_woken = false;
         let vote_queries = std::mem::take(&mut state.vote_queries);
+        let end_queries = std::mem::take(&mut state.end_queries);
         let engine = &mut state.engine;
         CoreWork {
             full: engine.take_full(),
             hot: engine.take_hot(),
             empty: engine.take_empty(),
             vote_queries,
+            end_queries,
         }
     }
 
@@ -268,7 +274,7 @@ impl CoreSession<'_> {
     /// Takes a client's heartbeat.
     pub fn on_heartbeat(&mut self, connection: u64, client: u64, heartbeat: ClientHeartbeat) {
         self.state.engine.hold(connection, heartbeat.oldest, heartbeat.more);
-        self.state.engine.known(self.now, client, heartbeat.known);
+        self.state.engine.on_settled(connection, client, &heartbeat.settled);
     }
 
     /// Releases what a connection held, which has ended.

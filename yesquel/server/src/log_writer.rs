@@ -2,7 +2,7 @@
 
 use crate::{
     options::{Durability, LogOptions},
-    state::{PendingRecords, SharedState},
+    state::{PendingRecords, SharedState, SyncWanted},
 };
 use std::{
     sync::{
@@ -10,9 +10,12 @@ use std::{
         mpsc::{self, Receiver, TryRecvError},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use yesquel_log::{LogError, SegmentWriter, checkpoint, disk::Folder};
+
+/// The longest time that a decision waits for a sync, under every durability.
+const SYNC_WITHIN: Duration = Duration::from_secs(1);
 
 /// Thread that writes the log.
 pub(crate) struct LogWriter {
@@ -20,6 +23,8 @@ pub(crate) struct LogWriter {
     pub(crate) writer: SegmentWriter<Folder>,
     pub(crate) disk: Folder,
     pub(crate) options: LogOptions,
+    /// When the log must be synced, although the durability does not need it.
+    pub(crate) sync_by: Option<Instant>,
     /// Bytes of log since the last checkpoint.
     pub(crate) bytes_since_checkpoint: u64,
     /// Bytes of the last checkpoint; 0 if there is none.
@@ -39,8 +44,11 @@ impl LogWriter {
             let before = self.writer.next_lsn() - 1;
             let written = self.writer.append(&pending_records.log, &pending_records.ends);
             let written = written.and_then(|()| match self.options.durability {
-                Durability::None if !ending => Ok(()),
-                _ => self.writer.sync(),
+                Durability::None if !ending && !self.is_sync_due() => Ok(()),
+                _ => {
+                    self.sync_by = None;
+                    self.writer.sync()
+                }
             });
             if let Err(error) = written {
                 tracing::error!(%error, "the disk has failed: reads go on, and nothing is written until the server is started anew");
@@ -80,19 +88,41 @@ impl LogWriter {
     }
 
     /// Waits for records or the end of a checkpoint. Returns whether these are the last records.
-    fn wait(&self, pending_records: &mut PendingRecords) -> bool {
+    fn wait(&mut self, pending_records: &mut PendingRecords) -> bool {
         pending_records.log.clear();
         pending_records.ends.clear();
-        self.shared.written.wait();
+        match self.sync_by {
+            Some(end) => drop(self.shared.written.wait_until(end)),
+            None => self.shared.written.wait(),
+        }
         let mut state = self.shared.lock();
         std::mem::swap(&mut state.pending_records, pending_records);
+        match state.sync_wanted.take() {
+            Some(SyncWanted::Now) => self.sync_by = Some(Instant::now()),
+            Some(SyncWanted::WithinASecond) => {
+                self.sync_by.get_or_insert_with(|| Instant::now() + SYNC_WITHIN);
+            }
+            None => {}
+        }
         state.ending
     }
 
-    /// Lets records accumulate for `interval`, or until the server stops.
+    /// Whether a reply waits for a sync that must not wait any longer.
+    fn is_sync_due(&self) -> bool {
+        self.sync_by.is_some_and(|by| by <= Instant::now())
+    }
+
+    /// Lets records accumulate for `interval`, or until the server stops or a reply wants a sync.
     fn pause(&self, interval: Duration) {
+        let end = Instant::now() + interval;
         // The next `wait` examines why it was woken.
-        self.shared.ended.wait_for(interval);
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let is_woken = self.shared.ended.wait_for(left.min(SYNC_WITHIN));
+            if is_woken || left <= SYNC_WITHIN || self.shared.lock().sync_wanted.is_some() {
+                return;
+            }
+        }
     }
 
     /// Bytes of log after which a checkpoint is due. A checkpoint contains all data, so that the

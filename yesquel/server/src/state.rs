@@ -10,7 +10,7 @@ use std::{
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
-use yesquel_engine::{Caller, Effects, Engine, LogRecord, Now, VoteQuery};
+use yesquel_engine::{Caller, Effects, EndQuery, Engine, LogRecord, Now, ReplyDurability, VoteQuery};
 use yesquel_model::{Refusal, Timestamp};
 use yesquel_wire::{
     Malformed, Reply, Request,
@@ -59,6 +59,13 @@ pub(crate) struct LastCheckpoint {
     pub(crate) at_ms: u64,
 }
 
+/// When the log must be synced at the latest, under a durability that does not sync each record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum SyncWanted {
+    WithinASecond,
+    Now,
+}
+
 pub(crate) struct CoreState {
     pub(crate) engine: Engine,
     pub(crate) effects: Effects,
@@ -69,8 +76,11 @@ pub(crate) struct CoreState {
     /// Roughly in the order of the records that they need.
     held: VecDeque<HeldReply>,
     pub(crate) synced: u64,
+    /// What the held replies want of a server that does not sync each record.
+    pub(crate) sync_wanted: Option<SyncWanted>,
     disk_usage: DiskUsage,
     pub(crate) vote_queries: Vec<VoteQuery>,
+    pub(crate) end_queries: Vec<EndQuery>,
     /// Set to wake the thread that waits for work.
     pub(crate) is_woken: bool,
     pub(crate) ticked_at_ms: u64,
@@ -152,6 +162,8 @@ impl SharedState {
             synced: log.map_or(0, |(synced, ..)| synced),
             disk_usage: log.map(|(.., disk_usage)| disk_usage).unwrap_or_default(),
             vote_queries: Vec::new(),
+            end_queries: Vec::new(),
+            sync_wanted: None,
             is_woken: false,
             ticked_at_ms: 0,
             ending: false,
@@ -174,12 +186,31 @@ impl SharedState {
         state: &mut CoreState,
         mut own: Option<(Caller, &mut Vec<u8>)>,
     ) -> ReplyOutcome {
-        let CoreState { engine, effects, pending_records, held, synced, vote_queries, failed, .. } = state;
+        let CoreState {
+            engine,
+            effects,
+            pending_records,
+            held,
+            synced,
+            vote_queries,
+            end_queries,
+            failed,
+            ..
+        } = state;
         let mut settled = ReplyOutcome::default();
         for reply in &effects.replies {
             let bytes = &effects.bytes[reply.bytes.clone()];
-            let waits = self.durability == Some(Durability::Sync) && reply.needs_lsn > *synced;
+            let is_configured = reply.durability == ReplyDurability::Configured;
+            let is_synced = match self.durability {
+                Some(Durability::Sync) => true,
+                Some(_) => !is_configured,
+                None => false,
+            };
+            let waits = is_synced && reply.needs_lsn > *synced;
             if waits && failed.is_none() {
+                if !is_configured && self.durability != Some(Durability::Sync) {
+                    self.want_sync(&mut state.sync_wanted, reply.durability);
+                }
                 if bytes.len() > REPORTED_REPLY_BYTES {
                     self.reply_sink.reply_held(reply.caller, bytes.len());
                 }
@@ -205,6 +236,7 @@ impl SharedState {
             }
         }
         vote_queries.append(&mut effects.vote_queries);
+        end_queries.append(&mut effects.end_queries);
         if self.durability.is_some() && !effects.record_ends.is_empty() && failed.is_none() {
             let is_first = pending_records.ends.is_empty();
             let before = pending_records.log.len();
@@ -214,11 +246,24 @@ impl SharedState {
                 self.written.wake();
             }
         }
-        if engine.has_work() || !vote_queries.is_empty() {
+        if engine.has_work() || !vote_queries.is_empty() || !end_queries.is_empty() {
             self.work.wake();
         }
         effects.clear();
         settled
+    }
+
+    /// Asks the log thread for a sync, although the server's durability does not need one.
+    fn want_sync(&self, wanted: &mut Option<SyncWanted>, durability: ReplyDurability) {
+        if durability == ReplyDurability::SyncedNow {
+            *wanted = Some(SyncWanted::Now);
+            // It may let records accumulate, or have written them already.
+            self.ended.wake();
+            self.written.wake();
+        } else if wanted.is_none() {
+            *wanted = Some(SyncWanted::WithinASecond);
+            self.written.wake();
+        }
     }
 
     /// Returns the reply to a status request.

@@ -15,6 +15,7 @@ mod operation;
 mod read;
 mod reply;
 mod request;
+mod settled;
 pub mod status;
 
 pub use answer::{Answer, AnswerWriter, Answers, CellValue, Cells, Followed, MovedTo};
@@ -25,3 +26,4 @@ pub use operation::{Attribute, Expect, NewNode, NodeKind, NodeOperation, Operati
 pub use read::{Direction, Question, Questions, Scan};
 pub use reply::{Reply, TransactionOutcome, Vote};
 pub use request::{Decision, Lookup, Participants, Request, Staged};
+pub use settled::{HorizonReport, SETTLED_EXCEPTIONS_MAX, SettledReport, TransactionList};

@@ -8,11 +8,12 @@ use std::{
     rc::Rc,
     sync::Arc,
     task::{Poll, Waker},
+    time::Duration,
 };
 use yesquel_engine::{Caller, VoteQuery};
-use yesquel_model::ServerId;
-use yesquel_transport::{HeartbeatSource, LossCause, LostCall, Transport};
-use yesquel_wire::{ByteWriter, ClientHeartbeat, Request};
+use yesquel_model::{ServerId, Timestamp};
+use yesquel_transport::{HeartbeatSource, LossCause, LostCall, ReplyHandler, Transport};
+use yesquel_wire::{ClientHeartbeat, Request};
 
 /// The connection number of a server's calls to itself.
 pub(super) const OWN: u64 = u64::MAX;
@@ -66,6 +67,8 @@ pub(crate) struct PendingRequest {
     waker: Option<Waker>,
     /// Set if a server asks another for its vote: the asking server, its incarnation, the question.
     ask: Option<(usize, u64, VoteQuery)>,
+    /// Takes the reply if no task waits for it.
+    handler: Option<ReplyHandler>,
 }
 
 impl Cluster {
@@ -117,8 +120,9 @@ impl Cluster {
         bytes: Vec<u8>,
         ask: Option<(usize, u64, VoteQuery)>,
     ) -> u64 {
+        let is_ask = ask.is_some();
         let number = self.new_call(ask);
-        if ask.is_none() && !self.count_call(peer) {
+        if !is_ask && !self.count_call(peer) {
             return number;
         }
         if let (Some(task), Some(on_request), Ok(request)) =
@@ -131,7 +135,7 @@ impl Cluster {
                 self.links[link].calls.push(number);
                 self.send(link, MessageBody::Request { call: number, bytes });
                 let ClientProcess { calls, ref cuts, .. } = self.processes[peer];
-                let cut = cuts.iter().find(|(call, ..)| ask.is_none() && *call == calls);
+                let cut = cuts.iter().find(|(call, ..)| !is_ask && *call == calls);
                 if let Some((_, after_us, cut)) = cut.copied() {
                     self.after(after_us, SimulationEvent::Cut { link, cut });
                 }
@@ -236,12 +240,16 @@ impl Cluster {
     /// Ends a call with a reply, or with a failure.
     pub(super) fn complete(&mut self, call: u64, reply: Result<Vec<u8>, ()>) {
         let Some(known) = self.calls.get_mut(&call) else { return };
-        if let Some((server, epoch, ask)) = known.ask {
+        if let Some((server, epoch, ask)) = known.ask.take() {
             self.calls.remove(&call);
             if let (Ok(vote), true) = (reply, self.is_up(server, epoch)) {
-                self.on_vote(server, ask, &vote);
+                self.on_vote(server, &ask, &vote);
             }
             return;
+        }
+        if let Some(handler) = known.handler.take() {
+            self.calls.remove(&call);
+            return handler(reply.as_deref().map_err(|()| lost(ServerId::default())));
         }
         known.reply.get_or_insert(reply);
         known.waker.take().into_iter().for_each(Waker::wake);
@@ -321,20 +329,20 @@ impl Cluster {
             // Servers that the client has not called yet must keep its snapshots too.
             for server in 0..SERVERS {
                 let Some(link) = self.link(peer, server) else { continue };
-                if self.links[link].heartbeat != Some(heartbeat) {
-                    self.links[link].heartbeat = Some(heartbeat);
-                    self.send(link, MessageBody::Heartbeat { client, heartbeat });
+                if self.links[link].heartbeat.as_ref() != Some(&heartbeat) {
+                    self.links[link].heartbeat = Some(heartbeat.clone());
+                    self.send(link, MessageBody::Heartbeat { client, heartbeat: heartbeat.clone() });
                 }
             }
         }
     }
 
     /// Sends a server's question for another one's vote.
-    pub(super) fn ask(&mut self, server: usize, ask: VoteQuery) {
+    pub(super) fn ask(&mut self, server: usize, ask: &VoteQuery) {
         let mut bytes = Vec::new();
-        Request::Resolve { txn: ask.txn }.write(&mut ByteWriter(&mut bytes));
-        let epoch = self.servers[server].epoch;
-        self.call(peer_of_server(server), usize::from(ask.server.0), bytes, Some((server, epoch, ask)));
+        ask.write(&mut bytes);
+        let (epoch, to) = (self.servers[server].epoch, usize::from(ask.server.0));
+        self.call(peer_of_server(server), to, bytes, Some((server, epoch, ask.clone())));
     }
 }
 
@@ -352,6 +360,11 @@ pub struct LocalTransport {
     pub(crate) server: usize,
 }
 
+fn lost(server: ServerId) -> LostCall {
+    let (place, why) = (format!("server {}", server.0), "simulated".to_owned());
+    LostCall { place, cause: LossCause::Other, why }
+}
+
 async fn wait(cluster: SharedCluster, server: ServerId, number: u64) -> Result<Vec<u8>, LostCall> {
     poll_fn(move |context| {
         let mut cluster = cluster.borrow_mut();
@@ -359,11 +372,7 @@ async fn wait(cluster: SharedCluster, server: ServerId, number: u64) -> Result<V
         match call.reply.take() {
             Some(reply) => {
                 cluster.calls.remove(&number);
-                Poll::Ready(reply.map_err(|()| LostCall {
-                    place: format!("server {}", server.0),
-                    cause: LossCause::Other,
-                    why: "simulated".to_owned(),
-                }))
+                Poll::Ready(reply.map_err(|()| lost(server)))
             }
             None => {
                 call.waker = Some(context.waker().clone());
@@ -384,6 +393,23 @@ impl Transport for Network {
         wait(Rc::clone(&self.cluster), server, number)
     }
 
+    fn send(&self, server: ServerId, request: &[u8], handler: ReplyHandler) {
+        let mut cluster = self.cluster.borrow_mut();
+        let number = cluster.call(self.peer, usize::from(server.0), request.to_vec(), None);
+        if let Some(call) = cluster.calls.get_mut(&number) {
+            call.handler = Some(handler);
+        }
+    }
+
+    fn uptime(&self) -> Duration {
+        Duration::from_micros(self.cluster.borrow().now_us())
+    }
+
+    fn clock(&self) -> Timestamp {
+        let cluster = self.cluster.borrow();
+        (0..SERVERS).map(|server| Timestamp::from_ms(cluster.clock(server).wall_ms)).max().unwrap_or_default()
+    }
+
     fn set_heartbeat_source(&self, heartbeats: Arc<dyn HeartbeatSource>) {
         self.cluster.borrow_mut().processes[self.peer].heartbeats = Some(Arc::downgrade(&heartbeats));
     }
@@ -400,6 +426,24 @@ impl Transport for LocalTransport {
         let number = cluster.new_call(None);
         cluster.handle(self.server, Caller { connection: OWN, request: number }, request);
         wait(Rc::clone(&self.cluster), server, number)
+    }
+
+    fn send(&self, server: ServerId, request: &[u8], handler: ReplyHandler) {
+        assert_eq!(usize::from(server.0), self.server, "a call to another server");
+        let mut cluster = self.cluster.borrow_mut();
+        let number = cluster.new_call(None);
+        if let Some(call) = cluster.calls.get_mut(&number) {
+            call.handler = Some(handler);
+        }
+        cluster.handle(self.server, Caller { connection: OWN, request: number }, request);
+    }
+
+    fn uptime(&self) -> Duration {
+        Duration::from_micros(self.cluster.borrow().now_us())
+    }
+
+    fn clock(&self) -> Timestamp {
+        Timestamp::from_ms(self.cluster.borrow().clock(self.server).wall_ms)
     }
 
     fn set_heartbeat_source(&self, heartbeats: Arc<dyn HeartbeatSource>) {

@@ -150,7 +150,7 @@ fn fact(record: &[u8]) -> Option<LogFact> {
         Ok(LogRecord::Prepare { txn, participants, .. }) => {
             Some(LogFact::VotedYes(txn, participants.iter().collect()))
         }
-        Ok(LogRecord::Decide { txn, decision }) => Some(LogFact::Decided(txn, decision)),
+        Ok(LogRecord::Decide { txn, decision, .. }) => Some(LogFact::Decided(txn, decision)),
         _ => None,
     }
 }
@@ -192,7 +192,7 @@ impl Cluster {
             running.background.take().into_iter().for_each(Waker::wake);
         }
         out.into_iter().for_each(|(caller, reply)| self.reply(caller, reply));
-        effects.vote_queries.iter().for_each(|ask| self.ask(at, *ask));
+        effects.vote_queries.iter().for_each(|ask| self.ask(at, ask));
         self.begin_write(at);
     }
 
@@ -218,14 +218,13 @@ impl Cluster {
     }
 
     pub(super) fn on_news(&mut self, at: usize, connection: u64, client: u64, heartbeat: ClientHeartbeat) {
-        let now = self.clock(at);
         if let Some(running) = &mut self.servers[at].running {
             running.engine.hold(connection, heartbeat.oldest, heartbeat.more);
-            running.engine.known(now, client, heartbeat.known);
+            running.engine.on_settled(connection, client, &heartbeat.settled);
         }
     }
 
-    pub(super) fn on_vote(&mut self, at: usize, ask: VoteQuery, vote: &[u8]) {
+    pub(super) fn on_vote(&mut self, at: usize, ask: &VoteQuery, vote: &[u8]) {
         let now = self.clock(at);
         // A server whose disk has failed does not vote.
         let Ok(Reply::Vote(vote)) = Reply::decode(vote) else { return };

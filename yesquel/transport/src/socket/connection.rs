@@ -9,7 +9,7 @@ use super::{
     reply_slots::{Delivered, ReplySlots},
 };
 use crate::{
-    HeartbeatSource, LossCause,
+    HeartbeatSource, LossCause, LostCall, ReplyHandler,
     wait::{self, CHECK_EVERY},
 };
 use std::{
@@ -96,6 +96,14 @@ impl LostConnection {
 
     pub(super) fn cancelled() -> LostConnection {
         LostConnection { cause: LossCause::Cancelled, why: String::new() }
+    }
+
+    /// The loss of a call to a server at this place.
+    pub(super) fn at(self, place: String) -> LostCall {
+        let LostConnection { cause, why } = self;
+        // The reason may begin with the address too.
+        let why = why.strip_prefix(&format!("{place}: ")).map(str::to_owned).unwrap_or(why);
+        LostCall { place, cause, why }
     }
 
     /// From an error of the operating system.
@@ -205,9 +213,10 @@ impl ServerConnection {
     /// Closes the connection and fails all requests.
     pub(super) fn close_with(&self, why: LostConnection) {
         // The first reason counts.
-        let _ = self.lost.set(why);
+        let _ = self.lost.set(why.clone());
         self.channel.close();
         self.slots.all_waiting().into_iter().for_each(Waker::wake);
+        self.slots.fail_handlers(&why);
     }
 
     /// Sends a request; the future returns its reply.
@@ -219,6 +228,31 @@ impl ServerConnection {
         let full = || LostConnection::other("as many requests are under way as a connection may have");
         let slot = self.slots.open().ok_or_else(full)?;
         self.under_way.fetch_add(1, Relaxed);
+        self.queue(slot, request, heartbeats);
+        Ok(InFlightCall { connection: Arc::clone(self), slot, is_cancelled: false })
+    }
+
+    /// Sends a request whose reply a handler takes.
+    pub(super) fn send(
+        &self,
+        request: &[u8],
+        heartbeats: Option<&Arc<dyn HeartbeatSource>>,
+        handler: ReplyHandler,
+    ) -> Result<(), ReplyHandler> {
+        if self.is_closed() {
+            return Err(handler);
+        }
+        let slot = self.slots.open_handled(handler)?;
+        self.queue(slot, request, heartbeats);
+        if let Some(why) = self.lost.get() {
+            // It may have been closed before the slot was opened.
+            self.slots.fail_handlers(why);
+        }
+        Ok(())
+    }
+
+    /// Queues a request, and sends it unless another thread does.
+    fn queue(&self, slot: u32, request: &[u8], heartbeats: Option<&Arc<dyn HeartbeatSource>>) {
         let mut sending = self.lock();
         sending.outbox.push(u64::from(slot) + 1, request);
         let expected = self.expected.load(Relaxed);
@@ -237,7 +271,6 @@ impl ServerConnection {
             }
             self.send_all(sending, heartbeats);
         }
-        Ok(InFlightCall { connection: Arc::clone(self), slot, is_cancelled: false })
     }
 
     /// Returns the reply if it has come; otherwise receives, unless another thread does.
@@ -260,7 +293,7 @@ impl ServerConnection {
                 Err(TryLockError::WouldBlock) => return Poll::Pending,
             };
             // Outside of the role: the check may call servers itself.
-            if !self.receive(role, slot) && wait::check_cancelled() {
+            if !self.receive(role, Some(slot)) && wait::check_cancelled() {
                 return Poll::Ready(Err(LostConnection::cancelled()));
             }
         }
@@ -357,11 +390,21 @@ impl ServerConnection {
         }
     }
 
-    /// As the receiver: hands out replies until the own one has come. Returns false if nothing came
-    /// for a while.
-    fn receive(&self, mut role: MutexGuard<'_, Receiving>, own: u32) -> bool {
+    /// Takes the replies that no thread waits for, unless another thread receives.
+    pub(super) fn receive_handled(&self) {
+        if self.slots.has_handlers()
+            && let Ok(role) = self.receiving.try_lock()
+        {
+            self.receive(role, None);
+        }
+    }
+
+    /// As the receiver: hands out replies until the own one has come, or all that handlers take.
+    /// Returns false if nothing came for a while.
+    fn receive(&self, mut role: MutexGuard<'_, Receiving>, own: Option<u32>) -> bool {
         let Receiving { inbox, wakers, quiet } = &mut *role;
-        while !self.slots.is_done(own) && !self.is_closed() {
+        let is_done = || own.map_or(!self.slots.has_handlers(), |own| self.slots.is_done(own));
+        while !is_done() && !self.is_closed() {
             match self.channel.receive(inbox) {
                 Ok(false) => {}
                 Ok(true) => self.flush(),
@@ -376,7 +419,7 @@ impl ServerConnection {
             let taken = inbox.take(|number, reply| {
                 let slot = number.checked_sub(1).and_then(|slot| u32::try_from(slot).ok());
                 match slot.map_or(Delivered::Unexpected, |slot| self.slots.deliver(slot, reply)) {
-                    Delivered::Stored(waker) if slot != Some(own) => wakers.extend(waker),
+                    Delivered::Stored(waker) if slot != own => wakers.extend(waker),
                     Delivered::Stored(_) | Delivered::Unwanted => {}
                     Delivered::Unexpected => unexpected = true,
                 }
@@ -392,7 +435,7 @@ impl ServerConnection {
                 }
                 Ok(()) => {}
             }
-            self.expected.store(wakers.len() as u32 + 1, Relaxed);
+            self.expected.store(wakers.len() as u32 + u32::from(own.is_some()), Relaxed);
             wakers.drain(..).for_each(Waker::wake);
         }
         drop(role);
