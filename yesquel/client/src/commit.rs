@@ -1,7 +1,7 @@
 //! Client-run commit: one round trip, when one server takes part as when several do.
 
 use crate::{Client, CommitError, RequestError, StagedWrites, Writes, unsettled::UnsettledCommit};
-use std::{future::poll_fn, pin::Pin, task::Poll};
+use std::{future::poll_fn, pin::Pin, sync::Arc, task::Poll};
 use yesquel_model::{Conflict, Refusal, ServerId, Timestamp, TxnId};
 use yesquel_transport::{LossCause, LostCall, Transport};
 use yesquel_wire::{Decision, Operations, Participants, Reply, Request, Staged, TransactionOutcome, Vote};
@@ -96,6 +96,17 @@ impl Votes<'_> {
 }
 
 impl<T: Transport> Client<T> {
+    /// Sends the messages about unsettled commits that are due. No caller waits for the answers.
+    fn send_due(&self) {
+        for (txn, server, request) in self.in_flight.take_due() {
+            self.counters.sent(request.len());
+            self.counters.overlapping();
+            let in_flight = Arc::clone(&self.in_flight);
+            let handler = move |reply: Result<&[u8], LostCall>| in_flight.on_reply(txn, server, reply);
+            self.transport.send(server, &request, Box::new(handler));
+        }
+    }
+
     /// Commits the reads made at `snapshot` and the writes. Returns the commit timestamp, or the
     /// latest known timestamp if there are no writes.
     pub async fn commit(

@@ -9,9 +9,9 @@ use std::{
     },
     time::Duration,
 };
-use yesquel_model::{Timestamp, TxnId};
-use yesquel_transport::HeartbeatSource;
-use yesquel_wire::{ClientHeartbeat, SETTLED_EXCEPTIONS_MAX, SettledReport};
+use yesquel_model::{ServerId, Timestamp, TxnId};
+use yesquel_transport::{HeartbeatSource, LostCall};
+use yesquel_wire::{ClientHeartbeat, Reply, SETTLED_EXCEPTIONS_MAX, SettledReport};
 
 /// Slots that need no lock: about as many as a process has threads.
 const SLOTS: usize = 256;
@@ -105,7 +105,7 @@ pub(crate) struct InFlight {
     dropped_below: AtomicU64,
     commits: Mutex<Commits>,
     /// Whether a message about an unsettled commit is due.
-    pub(crate) is_message_due: AtomicBool,
+    is_message_due: AtomicBool,
 }
 
 /// The commits of a client. One lock draws number and birth, so that they rise together.
@@ -120,7 +120,7 @@ pub(crate) struct Commits {
     /// Numbers that are not settled, in order.
     open: Vec<u64>,
     /// Those whose end the client knows or asks for, while servers have not confirmed it.
-    pub(crate) unsettled: Vec<UnsettledCommit>,
+    unsettled: Vec<UnsettledCommit>,
 }
 
 impl Commits {
@@ -233,6 +233,42 @@ impl InFlight {
         let mut commits = self.commits();
         commits.anchor = (clock, uptime);
         commits.last_birth = commits.last_birth.min(clock);
+    }
+
+    /// Adds a commit that is not settled.
+    pub(crate) fn unsettled(&self, commit: UnsettledCommit) {
+        let mut commits = self.commits();
+        if commit.is_settled() {
+            commits.close(commit.txn.number);
+        } else {
+            commits.unsettled.push(commit);
+            self.is_message_due.store(true, SeqCst);
+        }
+    }
+
+    /// Takes the messages about unsettled commits that are due.
+    pub(crate) fn take_due(&self) -> Vec<(TxnId, ServerId, Vec<u8>)> {
+        let mut due = Vec::new();
+        // Without the lock first: mostly there is none.
+        if self.is_message_due.load(SeqCst) && self.is_message_due.swap(false, SeqCst) {
+            self.commits().unsettled.iter_mut().for_each(|commit| commit.take_due(&mut due));
+        }
+        due
+    }
+
+    /// Takes the answer of a server to such a message, or its loss.
+    pub(crate) fn on_reply(&self, txn: TxnId, server: ServerId, reply: Result<&[u8], LostCall>) {
+        let mut commits = self.commits();
+        let Some(place) = commits.unsettled.iter().position(|commit| commit.txn == txn) else { return };
+        let commit = &mut commits.unsettled[place];
+        let reply = reply.ok().and_then(|bytes| Reply::decode(bytes).ok());
+        // A reply that is none is like a loss.
+        if commit.answered(server, &reply.unwrap_or(Reply::Report(b""))) {
+            commits.unsettled.swap_remove(place);
+            commits.close(txn.number);
+        } else if commit.is_due() {
+            self.is_message_due.store(true, SeqCst);
+        }
     }
 }
 

@@ -1,16 +1,13 @@
-//! Commits whose end the client knows, or asks for, until all participants have confirmed it. Nobody
-//! waits for the answers: they only tell what the servers may forget.
+//! Commits whose end the client knows, or asks for, until all participants have confirmed it. No
+//! caller waits for the answers: they only tell what the servers may forget.
 
-use crate::{Client, in_flight::InFlight};
-use std::sync::{Arc, atomic::Ordering::Relaxed};
 use yesquel_model::{ServerId, Timestamp, TxnId};
-use yesquel_transport::{LostCall, Transport};
 use yesquel_wire::{ByteWriter, Decision, Participants, Reply, Request, Vote};
 
 /// A commit that is not settled.
 #[derive(Debug)]
 pub(crate) struct UnsettledCommit {
-    txn: TxnId,
+    pub(crate) txn: TxnId,
     birth: Timestamp,
     participants: Vec<ServerId>,
     /// None while the client asks for it.
@@ -44,7 +41,7 @@ impl UnsettledCommit {
     }
 
     /// Takes an answer. Returns whether the commit is settled.
-    fn answered(&mut self, server: ServerId, reply: &Reply<'_>) -> bool {
+    pub(crate) fn answered(&mut self, server: ServerId, reply: &Reply<'_>) -> bool {
         match (reply, self.decision) {
             // Its end there is durable.
             (Reply::Done | Reply::Outcome(_), Some(_)) => {
@@ -80,6 +77,29 @@ impl UnsettledCommit {
         }
     }
 
+    /// Whether a message is due.
+    pub(crate) fn is_due(&self) -> bool {
+        self.open.iter().any(|(_, is_due)| *is_due)
+    }
+
+    /// Whether all servers have confirmed its end.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// Takes the messages that are due.
+    pub(crate) fn take_due(&mut self, due: &mut Vec<(TxnId, ServerId, Vec<u8>)>) {
+        if !self.is_due() {
+            return;
+        }
+        let request = self.request();
+        for (server, is_due) in &mut self.open {
+            if std::mem::take(is_due) {
+                due.push((self.txn, *server, request.clone()));
+            }
+        }
+    }
+
     fn request(&self) -> Vec<u8> {
         let (txn, birth) = (self.txn, self.birth);
         let participants = Participants::encode(&self.participants);
@@ -93,69 +113,5 @@ impl UnsettledCommit {
         let mut bytes = Vec::new();
         request.write(&mut ByteWriter(&mut bytes));
         bytes
-    }
-}
-
-impl InFlight {
-    /// Adds a commit that is not settled.
-    pub(crate) fn unsettled(&self, commit: UnsettledCommit) {
-        let mut commits = self.commits();
-        if commit.open.is_empty() {
-            commits.close(commit.txn.number);
-        } else {
-            commits.unsettled.push(commit);
-            self.is_message_due.store(true, Relaxed);
-        }
-    }
-
-    /// Takes the messages that are due.
-    fn take_due(&self) -> Vec<(TxnId, ServerId, Vec<u8>)> {
-        let mut due = Vec::new();
-        for commit in &mut self.commits().unsettled {
-            if !commit.open.iter().any(|(_, is_due)| *is_due) {
-                continue;
-            }
-            let request = commit.request();
-            for (server, is_due) in &mut commit.open {
-                if std::mem::take(is_due) {
-                    due.push((commit.txn, *server, request.clone()));
-                }
-            }
-        }
-        due
-    }
-
-    /// Takes the answer of a server, or its loss.
-    fn on_reply(&self, txn: TxnId, server: ServerId, reply: Result<&[u8], LostCall>) {
-        let mut commits = self.commits();
-        let Some(place) = commits.unsettled.iter().position(|commit| commit.txn == txn) else { return };
-        let commit = &mut commits.unsettled[place];
-        let reply = reply.ok().and_then(|bytes| Reply::decode(bytes).ok());
-        // A reply that is none is like a loss.
-        if commit.answered(server, &reply.unwrap_or(Reply::Report(b""))) {
-            commits.unsettled.swap_remove(place);
-            commits.close(txn.number);
-        } else if commit.open.iter().any(|(_, is_due)| *is_due) {
-            self.is_message_due.store(true, Relaxed);
-        }
-    }
-}
-
-impl<T: Transport> Client<T> {
-    /// Sends the messages about unsettled commits that are due.
-    pub(crate) fn send_due(&self) {
-        if !self.in_flight.is_message_due.load(Relaxed) {
-            return;
-        }
-        self.in_flight.is_message_due.store(false, Relaxed);
-        for (txn, server, request) in self.in_flight.take_due() {
-            self.counters.sent(request.len());
-            // Nothing waits for the answer.
-            self.counters.overlapping();
-            let in_flight = Arc::clone(&self.in_flight);
-            let handler =
-                Box::new(move |reply: Result<&[u8], LostCall>| in_flight.on_reply(txn, server, reply));
-            self.transport.send(server, &request, handler);
-        }
     }
 }

@@ -28,8 +28,9 @@ pub(crate) struct PrepareQueue {
     /// In the order of arrival.
     entries: Vec<QueuedPrepare>,
     arrivals: u64,
-    /// Transactions that have left without a vote: requests may wait for them.
-    left: Vec<TxnId>,
+    /// Transactions that have left without a vote: requests may wait for them. With a caller, if it
+    /// has no answer yet.
+    left: Vec<(TxnId, Option<Caller>)>,
     /// An entry may have its turn.
     pub(crate) is_changed: bool,
 }
@@ -81,13 +82,22 @@ impl PrepareQueue {
     /// Removes the prepares that a predicate chooses, which got no vote.
     pub(crate) fn remove(&mut self, is_meant: impl Fn(&QueuedPrepare) -> bool) -> Vec<QueuedPrepare> {
         let removed: Vec<QueuedPrepare> = self.entries.extract_if(.., |entry| is_meant(entry)).collect();
-        self.left.extend(removed.iter().map(|entry| entry.txn));
+        self.left.extend(removed.iter().map(|entry| (entry.txn, None)));
         self.is_changed |= !removed.is_empty();
         removed
     }
 
+    /// Removes a transaction that has ended. Its caller is answered when the present request is
+    /// complete.
+    pub(crate) fn end(&mut self, txn: TxnId) {
+        for entry in self.entries.extract_if(.., |entry| entry.txn == txn) {
+            self.left.push((txn, Some(entry.caller)));
+            self.is_changed = true;
+        }
+    }
+
     /// Takes the transactions that have left without a vote.
-    pub(crate) fn take_left(&mut self) -> Vec<TxnId> {
+    pub(crate) fn take_left(&mut self) -> Vec<(TxnId, Option<Caller>)> {
         std::mem::take(&mut self.left)
     }
 

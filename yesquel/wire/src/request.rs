@@ -1,7 +1,9 @@
 //! Requests to a server.
 
-use crate::{ByteReader, ByteWriter, Malformed, Operations, Question, Questions, TransactionList};
-use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
+use crate::{
+    ByteReader, ByteWriter, Malformed, Operations, Participants, Question, Questions, TransactionList,
+};
+use yesquel_model::{KeyRange, NodeId, Timestamp, TreeId, TxnId};
 
 /// Outcome of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -10,51 +12,6 @@ pub enum Decision {
     Commit(Timestamp),
     /// It was aborted.
     Abort,
-}
-
-/// The servers that take part in a transaction, in order and without duplicates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Participants<'a> {
-    bytes: &'a [u8],
-}
-
-impl<'a> Participants<'a> {
-    /// No servers.
-    pub const NONE: Participants<'static> = Participants { bytes: &[] };
-
-    /// Encodes servers, which must be in order.
-    pub fn encode(servers: &[ServerId]) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        for server in servers {
-            ByteWriter(&mut bytes).number(u64::from(server.0));
-        }
-        bytes
-    }
-
-    /// Decodes and checks servers.
-    pub fn decode(bytes: &'a [u8]) -> Result<Participants<'a>, Malformed> {
-        let (mut reader, mut last) = (ByteReader::new(bytes), None);
-        while !reader.is_done() {
-            let before = reader;
-            let server = reader.server()?;
-            if last >= Some(server) {
-                return Err(before.malformed("participants out of order"));
-            }
-            last = Some(server);
-        }
-        Ok(Participants { bytes })
-    }
-
-    /// The encoded servers.
-    pub fn bytes(&self) -> &'a [u8] {
-        self.bytes
-    }
-
-    /// Iterates over the servers in order.
-    pub fn iter(&self) -> impl Iterator<Item = ServerId> + use<'a> {
-        let mut reader = ByteReader::new(self.bytes);
-        std::iter::from_fn(move || reader.server().ok())
-    }
 }
 
 /// A request to a server. `seen` is the highest timestamp that the client knows, and the server's
@@ -495,7 +452,7 @@ impl<'a> Request<'a> {
 mod tests {
     use super::*;
     use crate::{Direction, Scan, TransactionList};
-    use yesquel_model::{KeyRange, TreeId, limits};
+    use yesquel_model::{KeyRange, ServerId, TreeId, limits};
 
     #[test]
     fn requests_round_trip() {
@@ -636,14 +593,6 @@ mod tests {
         assert_eq!(decode(last), Ok(()));
         for at in [last + 1, u64::MAX] {
             assert_eq!(decode(at).unwrap_err().what, "a time beyond the clock");
-        }
-    }
-
-    #[test]
-    fn participants_are_ordered_and_unique() {
-        for servers in [[ServerId(2), ServerId(1)], [ServerId(1), ServerId(1)]] {
-            let bytes = Participants::encode(&servers);
-            assert_eq!(Participants::decode(&bytes).unwrap_err().what, "participants out of order");
         }
     }
 }

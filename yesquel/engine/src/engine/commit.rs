@@ -283,7 +283,7 @@ impl Engine {
                 self.log(&LogRecord::Decide { txn, birth, participants, decision }, effects);
                 let participants = owned(&participants);
                 self.apply_decision(txn, TransactionEnd { decision, birth, participants });
-                self.leave_queue(txn, effects);
+                self.queue.end(txn);
                 Ok(Reply::Done)
             }
         }

@@ -9,8 +9,8 @@ use crate::{
     transaction::KnownVote,
 };
 use std::sync::Arc;
-use yesquel_model::{Refusal, ServerId, Timestamp, TxnId};
-use yesquel_wire::{Decision, Participants, Reply, TransactionList, TransactionOutcome, Vote};
+use yesquel_model::{ServerId, Timestamp, TxnId};
+use yesquel_wire::{Decision, Participants, TransactionList, TransactionOutcome, Vote};
 
 impl Engine {
     /// Returns this server's vote; if it has not voted, it votes no now.
@@ -52,20 +52,7 @@ impl Engine {
         self.log(&LogRecord::Refuse { txn, birth, participants: *participants }, effects);
         let (decision, participants) = (Decision::Abort, owned(participants));
         self.apply_decision(txn, TransactionEnd { decision, birth, participants });
-        self.leave_queue(txn, effects);
-    }
-
-    /// Removes a transaction that has ended from the queue, and answers its client.
-    pub(crate) fn leave_queue(&mut self, txn: TxnId, effects: &mut Effects) {
-        if self.queue.is_empty() {
-            return;
-        }
-        for queued in self.queue.remove(|queued| queued.txn == txn) {
-            let start = effects.bytes.len();
-            let refusal = Refusal::GivenUp(txn);
-            Reply::Refused { operation: None, refusal }.write(&mut effects.bytes);
-            self.reply(queued.caller, start, self.lsn, effects);
-        }
+        self.queue.end(txn);
     }
 
     /// Returns the outcome of a transaction of this server alone; if it has not ended, it is given

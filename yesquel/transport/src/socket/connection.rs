@@ -6,10 +6,11 @@ use super::{
     Address, ConnectError, SocketOptions,
     channel::{Channel, is_late},
     connect_error::ConnectStep,
+    lost_connection::LostConnection,
     reply_slots::{Delivered, ReplySlots},
 };
 use crate::{
-    HeartbeatSource, LossCause, LostCall, ReplyHandler,
+    HeartbeatSource, ReplyHandler,
     wait::{self, CHECK_EVERY},
 };
 use std::{
@@ -80,36 +81,6 @@ pub(super) struct ServerConnection {
     /// Why the connection is closed.
     lost: OnceLock<LostConnection>,
     timeout: Duration,
-}
-
-/// Why a request was not sent, or has no reply.
-#[derive(Debug, Clone)]
-pub(super) struct LostConnection {
-    pub(super) cause: LossCause,
-    pub(super) why: String,
-}
-
-impl LostConnection {
-    pub(super) fn other(why: impl Into<String>) -> LostConnection {
-        LostConnection { cause: LossCause::Other, why: why.into() }
-    }
-
-    pub(super) fn cancelled() -> LostConnection {
-        LostConnection { cause: LossCause::Cancelled, why: String::new() }
-    }
-
-    /// The loss of a call to a server at this place.
-    pub(super) fn at(self, place: String) -> LostCall {
-        let LostConnection { cause, why } = self;
-        // The reason may begin with the address too.
-        let why = why.strip_prefix(&format!("{place}: ")).map(str::to_owned).unwrap_or(why);
-        LostCall { place, cause, why }
-    }
-
-    /// From an error of the operating system.
-    fn of(error: &io::Error) -> LostConnection {
-        LostConnection { cause: LossCause::Disconnected, why: error.to_string() }
-    }
 }
 
 /// A request in flight. Polling it may receive for all threads.

@@ -9,6 +9,7 @@ mod channel;
 mod connect_error;
 mod connection;
 mod lanes;
+mod lost_connection;
 mod reply_slots;
 
 pub use address::{Address, AddressError, DEFAULT_PORT};
@@ -18,8 +19,9 @@ use crate::{
     HeartbeatSource, LostCall, OPENED_BEFORE_FORK, ReplyHandler, Transport,
     wait::{CHECK_EVERY, check_cancelled, was_cancelled},
 };
-use connection::{LostConnection, ServerConnection};
+use connection::ServerConnection;
 use lanes::{LANES, LaneGuard, Lanes};
+use lost_connection::LostConnection;
 use std::{
     fmt,
     sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak},

@@ -1,6 +1,6 @@
 //! Slots for the replies of the requests in flight on a connection.
 
-use super::connection::LostConnection;
+use super::lost_connection::LostConnection;
 use crate::ReplyHandler;
 use std::{
     fmt,
