@@ -169,6 +169,8 @@ pub(crate) struct PreparedTxn {
 pub(crate) struct RecoveryPlan {
     /// Connection of the client, while it is open.
     pub(crate) connection: Option<u64>,
+    /// Uptime of the vote.
+    pub(crate) voted_ms: u64,
     /// Uptime from which on they are asked.
     pub(crate) due_ms: u64,
     /// How often they were asked.

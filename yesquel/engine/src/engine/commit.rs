@@ -198,6 +198,7 @@ impl Engine {
         self.log(&record, effects);
         let recovery = RecoveryPlan {
             connection: Some(connection),
+            voted_ms: now.uptime_ms,
             due_ms: now.uptime_ms + self.settings.recover_after_ms * IN_DOUBT_AGE,
             attempts: 0,
         };

@@ -158,15 +158,15 @@ impl Engine {
     /// client has gone, or they are old.
     pub(super) fn recover_due(&mut self, now: Now, effects: &mut Effects) {
         let after_ms = self.settings.recover_after_ms;
-        let is_late = |since_ms: u64| since_ms + after_ms <= now.uptime_ms;
-        let waiting =
-            self.waiting.iter().filter(|(_, waiting)| waiting.iter().any(|of| is_late(of.since_ms)));
-        let queued = self.queue.iter().filter(|queued| is_late(queued.since_ms));
-        let awaited = waiting.map(|(txn, _)| *txn).chain(queued.map(|queued| queued.waits_for));
-        for txn in awaited.collect::<Vec<TxnId>>() {
-            // Later attempts follow their plan.
+        let waiting = self.waiting.iter();
+        let waiting = waiting.filter_map(|(txn, all)| Some((*txn, all.iter().map(|of| of.since_ms).min()?)));
+        let queued = self.queue.iter().map(|queued| (queued.waits_for, queued.since_ms));
+        for (txn, since_ms) in waiting.chain(queued).collect::<Vec<_>>() {
+            // A request may have waited for other transactions before. Later attempts follow their
+            // plan.
             if let Some(prepared) = self.prepared.get_mut(&txn)
                 && prepared.recovery.attempts == 0
+                && since_ms.max(prepared.recovery.voted_ms) + after_ms <= now.uptime_ms
             {
                 prepared.recovery.due_ms = 0;
             }
