@@ -79,6 +79,11 @@ impl Collector for ServerMetrics {
         )?;
         let transactions = &status.transactions;
         gauge("yesquel_transactions_undecided", "Prepared and not decided", transactions.undecided)?;
+        gauge(
+            "yesquel_transaction_undecided_oldest_milliseconds",
+            "Age of the oldest prepared transaction that is not decided",
+            transactions.undecided_oldest_ms,
+        )?;
         gauge("yesquel_leases", "Leases that are held", transactions.leases)?;
         gauge("yesquel_requests_waiting", "Requests that wait for one", transactions.waiting)?;
         gauge("yesquel_snapshots_held", "Connections that hold a snapshot", status.snapshots.holders)?;
@@ -121,7 +126,12 @@ impl Collector for ServerMetrics {
             status.snapshots.cancelled,
         )?;
         counter("yesquel_moved", "Refusals because a key had moved", requests.moved)?;
-        counter("yesquel_waits", "Times that a request waited for a transaction's end", requests.waits)
+        counter("yesquel_waits", "Times that a request waited for a transaction's end", requests.waits)?;
+        counter(
+            "yesquel_recoveries",
+            "Times that the other participants of a transaction were asked for their votes",
+            requests.recoveries,
+        )
     }
 }
 

@@ -187,8 +187,11 @@ fn connections(status: &ServerStatus) -> String {
 
 fn transactions(status: &ServerStatus) -> String {
     let transactions = &status.transactions;
+    let age = unless_zero(transactions.undecided, |_| {
+        format!(" (the oldest for {})", show::duration(transactions.undecided_oldest_ms))
+    });
     format!(
-        "{} undecided, {} requests wait, {} leases, {} clients remembered",
+        "{} undecided{age}, {} requests wait, {} leases, {} clients remembered",
         transactions.undecided, transactions.waiting, transactions.leases, transactions.clients
     )
 }

@@ -226,13 +226,13 @@ fn contend(seed: u64, is_sequential: bool, dies: bool) -> Throughput {
                         [0, 1].into_iter().for_each(|server| writes.push(&put(server)));
                         own.commit(None, &writes).await.unwrap();
                     }
-                    let at_ms = cluster.borrow().clock(0).uptime_ms;
+                    let at_ms = cluster.borrow_mut().clock(0).uptime_ms;
                     counted.borrow_mut().at_ms.push(at_ms);
                 }
                 let mut counted = counted.borrow_mut();
                 counted.commits += ROUNDS;
                 counted.messages += messages + own.counters().counts().requests;
-                counted.ended_ms = counted.ended_ms.max(cluster.borrow().clock(0).uptime_ms);
+                counted.ended_ms = counted.ended_ms.max(cluster.borrow_mut().clock(0).uptime_ms);
             }));
         }
         if dies && task == 0 {

@@ -136,7 +136,7 @@ impl EmbeddedServer {
     pub fn in_memory_with(
         settings: EngineSettings,
         time: impl Time + 'static,
-        others: impl ReplySink,
+        others: impl ReplySink + Send + Sync + 'static,
     ) -> EmbeddedServer {
         let pending = PendingCalls::default();
         let post = ReplyRouter { pending: pending.clone(), others };
@@ -159,7 +159,7 @@ impl EmbeddedServer {
         settings: EngineSettings,
         options: LogOptions,
         time: impl Time + 'static,
-        others: impl ReplySink,
+        others: impl ReplySink + Send + Sync + 'static,
     ) -> Result<EmbeddedServer, CoreError> {
         let pending = PendingCalls::default();
         let post = ReplyRouter { pending: pending.clone(), others };

@@ -11,6 +11,7 @@ mod recovery;
 mod replay;
 mod status;
 mod time;
+mod votes;
 
 use crate::{
     answer::{AnswerBuffers, ReadContext},
@@ -44,9 +45,17 @@ const SWEEP_NODES_MAX: usize = 16 << 10;
 struct WaitingRequest {
     caller: Caller,
     request: Box<[u8]>,
-    since_ms: u64,
     /// Its place among the prepares that are queued.
     arrival: u64,
+}
+
+/// A request that waits until its timestamp is near enough.
+#[derive(Debug)]
+pub(crate) struct DelayedRequest {
+    pub(crate) caller: Caller,
+    pub(crate) request: Box<[u8]>,
+    /// Physical time, in milliseconds, from which on it is.
+    pub(crate) fits_at_ms: u64,
 }
 
 /// State that can still be read after the log has failed.
@@ -82,6 +91,7 @@ pub struct Engine {
     pub(crate) staging: Staging,
     pub(crate) leases: Leases,
     waiting: FxHashMap<TxnId, Vec<WaitingRequest>>,
+    pub(crate) delayed: Vec<DelayedRequest>,
     pub(crate) queue: PrepareQueue,
     /// What the prepare that must wait writes.
     pub(crate) queue_targets: Vec<(NodeId, WriteTarget)>,
@@ -121,6 +131,7 @@ pub(crate) struct EngineCounts {
     pub(crate) conflicts: u64,
     pub(crate) moved: u64,
     pub(crate) waits: u64,
+    pub(crate) recoveries: u64,
     pub(crate) refused_memory: u64,
     /// Prepares that were queued.
     pub(crate) queued: u64,
@@ -152,6 +163,7 @@ impl Engine {
             staging: Staging::default(),
             leases: Leases::default(),
             waiting: FxHashMap::default(),
+            delayed: Vec::new(),
             queue: PrepareQueue::default(),
             queue_targets: Vec::new(),
             forget: ForgetState::default(),
@@ -257,7 +269,8 @@ impl Engine {
         let waiting = std::mem::take(&mut self.waiting);
         let queued = self.queue.remove(|_| true).into_iter().map(|queued| queued.caller);
         let waiting = waiting.into_values().flatten().map(|waiting| waiting.caller);
-        for caller in waiting.chain(queued) {
+        let delayed = std::mem::take(&mut self.delayed).into_iter().map(|delayed| delayed.caller);
+        for caller in waiting.chain(queued).chain(delayed) {
             self.refuse_for_disk(caller, effects);
         }
     }
@@ -318,12 +331,8 @@ impl Engine {
         }
         self.waiting.retain(|_, waiting| !waiting.is_empty());
         self.queue.remove(|queued| queued.caller.connection == connection);
-        for prepared in self.prepared.values_mut() {
-            if prepared.recovery.connection == Some(connection) {
-                prepared.recovery.connection = None;
-                prepared.recovery.due_ms = 0;
-            }
-        }
+        self.delayed.retain(|delayed| delayed.caller.connection != connection);
+        self.recover_of_connection(connection);
         self.client_disconnected(connection);
     }
 
@@ -360,6 +369,7 @@ impl Engine {
         }
         self.advance_queue(now, effects);
         self.recover_due(now, effects);
+        self.answer_delayed(now, effects);
     }
 
     /// Number of requests that wait for an outcome.

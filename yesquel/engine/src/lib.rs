@@ -18,6 +18,7 @@ mod node;
 mod outcomes;
 mod queue;
 mod record;
+mod recovery_timer;
 mod settings;
 mod snapshots;
 mod staging;

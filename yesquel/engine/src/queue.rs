@@ -15,8 +15,6 @@ pub(crate) struct QueuedPrepare {
     pub(crate) request: Box<[u8]>,
     pub(crate) since_ms: u64,
     pub(crate) arrival: u64,
-    /// The transaction that it waits for.
-    pub(crate) waits_for: TxnId,
     /// Name of its staged parts.
     pub(crate) staged: Option<TxnId>,
     targets: Vec<(NodeId, WriteTarget)>,
@@ -123,12 +121,12 @@ impl PrepareQueue {
 
 impl QueuedPrepare {
     pub(crate) fn new(
-        (txn, waits_for): (TxnId, TxnId),
+        txn: TxnId,
         caller: Caller,
         request: &[u8],
         (since_ms, arrival): (u64, u64),
         (staged, targets): (Option<TxnId>, Vec<(NodeId, WriteTarget)>),
     ) -> QueuedPrepare {
-        QueuedPrepare { txn, caller, request: request.into(), since_ms, arrival, waits_for, staged, targets }
+        QueuedPrepare { txn, caller, request: request.into(), since_ms, arrival, staged, targets }
     }
 }

@@ -1,5 +1,6 @@
 //! Prepared transactions.
 
+use crate::recovery_timer::RecoveryTimer;
 use crate::snapshots::Readable;
 use crate::write_target::WriteTarget;
 use std::sync::Arc;
@@ -161,31 +162,7 @@ pub(crate) struct PreparedTxn {
     pub(crate) bytes: usize,
     /// Votes that recovery has learned.
     pub(crate) yes: Vec<(ServerId, Timestamp)>,
-    pub(crate) recovery: RecoveryPlan,
-}
-
-/// When the other participants are asked about a transaction that has voted yes here.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct RecoveryPlan {
-    /// Connection of the client, while it is open.
-    pub(crate) connection: Option<u64>,
-    /// Uptime of the vote.
-    pub(crate) voted_ms: u64,
-    /// Uptime from which on they are asked.
-    pub(crate) due_ms: u64,
-    /// How often they were asked.
-    pub(crate) attempts: u32,
-}
-
-impl RecoveryPlan {
-    /// Plans the next attempt: after 0.5, 1, 2 and then every 4 s, more or less by up to a quarter,
-    /// for transactions that are in doubt together.
-    pub(crate) fn attempted(&mut self, now_ms: u64, after_ms: u64, number: u64) {
-        let pause_ms = after_ms << self.attempts.min(3);
-        let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(self.attempts) >> 32;
-        self.due_ms = now_ms + pause_ms * 3 / 4 + mixed % (pause_ms / 2 + 1);
-        self.attempts += 1;
-    }
+    pub(crate) recovery: RecoveryTimer,
 }
 
 impl PreparedTxn {

@@ -2,6 +2,7 @@
 
 use crate::{
     ByteReader, ByteWriter, Malformed, Operations, Participants, Question, Questions, TransactionList,
+    greeting::{LANE, Role},
 };
 use yesquel_model::{KeyRange, NodeId, Timestamp, TreeId, TxnId};
 
@@ -366,6 +367,23 @@ impl<'a> Request<'a> {
     /// Decodes a [`Read`](Request::Read); `None` for other requests.
     pub fn read(bytes: &'a [u8]) -> Option<Request<'a>> {
         if bytes.first() == Some(&READ) { Request::decode(bytes).ok() } else { None }
+    }
+
+    /// Whether a connection may send a request of these bytes: only servers may ask for the votes of
+    /// other clients' transactions, decide them, or ask in the name of a participant.
+    pub fn is_permitted(bytes: &[u8], role: Role, client: u64) -> bool {
+        let mut reader = ByteReader::new(bytes);
+        match (role, reader.byte()) {
+            (Role::Client, Ok(tag @ (RESOLVE | COMMITTED | ABORTED))) => {
+                let is_own = |txn: TxnId| txn.client == client & !LANE;
+                let is_voter =
+                    || matches!(Request::decode(bytes), Ok(Request::Resolve { is_voter: true, .. }));
+                // What is malformed is refused as such.
+                reader.txn().map_or(true, is_own) && !(tag == RESOLVE && is_voter())
+            }
+            (Role::Client, Ok(ENDED)) => false,
+            _ => true,
+        }
     }
 
     /// Whether a message looks like `Inspect` or `InspectAfter`; it may still be malformed.

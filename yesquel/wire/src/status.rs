@@ -87,6 +87,8 @@ pub struct CheckpointStatus {
 pub struct TransactionStatus {
     /// Prepared transactions without an outcome.
     pub undecided: u64,
+    /// Milliseconds since the oldest of them voted, or since the start.
+    pub undecided_oldest_ms: u64,
     /// Requests that wait for one.
     pub waiting: u64,
     /// Clients whose commits are remembered.
@@ -157,6 +159,8 @@ pub struct RequestStatus {
     pub moved: u64,
     /// Times that a request waited for a prepared transaction.
     pub waits: u64,
+    /// Times that the other participants of a prepared transaction were asked for their votes.
+    pub recoveries: u64,
 }
 
 /// A tree.

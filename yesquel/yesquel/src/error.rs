@@ -5,6 +5,7 @@ use thiserror::Error;
 use yesquel_client::CommitError;
 use yesquel_log::LogError;
 use yesquel_model::{Refusal, TreeId};
+use yesquel_node::OpenError;
 use yesquel_server::{CoreError, DataFolderError};
 use yesquel_transport::{ConnectError, LossCause};
 use yesquel_tree::TreeError;
@@ -133,12 +134,12 @@ impl From<CoreError> for Error {
     fn from(error: CoreError) -> Error {
         match &error {
             CoreError::Folder(DataFolderError::InUse { .. }) => Error::InUse(error),
-            CoreError::Checkpoint { .. }
-            | CoreError::Log(LogError::Damaged { .. } | LogError::Missing { .. } | LogError::NoLog { .. }) => {
-                Error::Damaged(error)
-            }
+            CoreError::Open(
+                OpenError::Checkpoint { .. }
+                | OpenError::Log(LogError::Damaged { .. } | LogError::Missing { .. } | LogError::NoLog { .. }),
+            ) => Error::Damaged(error),
             CoreError::Folder(DataFolderError::Io { error: cause, .. })
-            | CoreError::Log(LogError::Io { error: cause, .. })
+            | CoreError::Open(OpenError::Log(LogError::Io { error: cause, .. }))
                 if cause.kind() == io::ErrorKind::PermissionDenied =>
             {
                 Error::Denied(error)

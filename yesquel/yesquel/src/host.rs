@@ -1,7 +1,12 @@
 //! Storage server in this process, with the thread that advances its time and splits its nodes.
 
-use crate::{Error, identity::Identity};
+use crate::{
+    Error,
+    identity::Identity,
+    peers::{PeerOptions, Peers},
+};
 use std::{
+    ops::ControlFlow,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -11,12 +16,13 @@ use std::{
 };
 use yesquel_client::Client;
 use yesquel_embedded::EmbeddedServer;
-use yesquel_engine::{EngineSettings, SplitPlan, Techniques};
+use yesquel_engine::EngineSettings;
 use yesquel_fork as fork;
 use yesquel_model::{NodeId, ServerId, TreeId};
+use yesquel_node::Maintainer;
 use yesquel_server::{DataFolder, DataFolderError, LogOptions, ReplySink, Time};
 use yesquel_transport::block_on;
-use yesquel_tree::{Splitter, Tree, TreeError, Trees};
+use yesquel_tree::{Tree, TreeError, Trees};
 
 /// Interval between ticks of the engine.
 const TICK: Duration = Duration::from_millis(50);
@@ -54,9 +60,19 @@ impl Host {
     pub fn in_memory(
         settings: EngineSettings,
         time: impl Time + 'static,
-        others: impl ReplySink,
+        others: impl ReplySink + Send + Sync + 'static,
     ) -> Result<Host, Error> {
-        Host::around(EmbeddedServer::in_memory_with(settings, time, others), settings)
+        Host::in_memory_with_peers(settings, time, others, &PeerOptions::default())
+    }
+
+    /// Like [`in_memory`](Self::in_memory), for a server that shares transactions with others.
+    pub fn in_memory_with_peers(
+        settings: EngineSettings,
+        time: impl Time + 'static,
+        others: impl ReplySink + Send + Sync + 'static,
+        peers: &PeerOptions,
+    ) -> Result<Host, Error> {
+        Host::around(EmbeddedServer::in_memory_with(settings, time, others), settings, peers)
     }
 
     /// Opens a server on a data folder; creates the folder if it does not exist.
@@ -65,19 +81,36 @@ impl Host {
         settings: EngineSettings,
         options: LogOptions,
         time: impl Time + 'static,
-        others: impl ReplySink,
+        others: impl ReplySink + Send + Sync + 'static,
     ) -> Result<Host, Error> {
-        let opened = EmbeddedServer::open_with(folder, settings, options, time, others);
-        Host::around(opened?, settings)
+        Host::open_with_peers(folder, settings, options, time, others, &PeerOptions::default())
     }
 
-    fn around(embedded: EmbeddedServer, settings: EngineSettings) -> Result<Host, Error> {
+    /// Like [`open`](Self::open), for a server that shares transactions with others.
+    pub fn open_with_peers(
+        folder: DataFolder,
+        settings: EngineSettings,
+        options: LogOptions,
+        time: impl Time + 'static,
+        others: impl ReplySink + Send + Sync + 'static,
+        peers: &PeerOptions,
+    ) -> Result<Host, Error> {
+        let opened = EmbeddedServer::open_with(folder, settings, options, time, others);
+        Host::around(opened?, settings, peers)
+    }
+
+    fn around(
+        embedded: EmbeddedServer,
+        settings: EngineSettings,
+        peers: &PeerOptions,
+    ) -> Result<Host, Error> {
         fork::watch();
-        let (server, techniques) = (settings.server, settings.techniques);
+        let peers = Peers::start(embedded.core(), client_number(), peers)?;
+        let server = settings.server;
         let ending = Arc::<AtomicBool>::default();
         let (served, ends) = (embedded.clone(), Arc::clone(&ending));
         let thread = thread::Builder::new().name("yesquel-maintenance".to_owned());
-        let maintenance = thread.spawn(move || maintain(&served, server, techniques, &ends));
+        let maintenance = thread.spawn(move || maintain(&served, &settings, &peers, &ends));
         let maintenance = maintenance
             .map_err(|error| DataFolderError::Io { path: "a thread for splits".into(), error })
             .map_err(Error::from)?;
@@ -122,40 +155,28 @@ impl Drop for Host {
 }
 
 /// Splits large nodes and ticks until the server stops.
-fn maintain(embedded: &EmbeddedServer, server: ServerId, techniques: Techniques, ending: &AtomicBool) {
-    let trees = Trees::new(Client::new(embedded.clone(), client_number()));
-    let splitter = if techniques.right_splits { Splitter::new(server) } else { Splitter::left(server) };
+fn maintain(embedded: &EmbeddedServer, settings: &EngineSettings, peers: &Peers, ending: &AtomicBool) {
+    let (server, techniques) = (settings.server, settings.techniques);
+    let client = Client::new(embedded.clone(), client_number());
+    let maintainer = Maintainer::new(client, server, techniques);
+    let plan = |node| embedded.with_engine(|engine| engine.split_plan(node));
     while !ending.load(Relaxed) {
         let work = embedded.core().wait_for_work(TICK);
         embedded.tick();
-        let delegated = techniques.delegated_splits;
-        for node in work.full.into_iter().filter(|_| delegated) {
-            let SplitPlan { parts, mostly_obsolete } = embedded.with_engine(|engine| engine.split_plan(node));
-            let split = block_on(splitter.split_into(&trees, node, parts, mostly_obsolete));
-            if log_failure(node, split, ending) {
-                return;
-            }
-        }
-        for (node, key) in work.hot.into_iter().filter(|_| delegated) {
-            let split = block_on(splitter.split_at(&trees, node, Some(&key)));
-            if log_failure(node, split, ending) {
-                return;
-            }
-        }
-        for node in work.empty {
-            if log_failure(node, block_on(splitter.remove(&trees, node)), ending) {
-                return;
-            }
+        peers.ask(embedded.core().take_queries());
+        let performed = maintainer.perform(work, plan, |_, node, done| log_failure(node, done, ending));
+        if block_on(performed).is_break() {
+            return;
         }
     }
 }
 
-/// Logs a failed split or removal. Returns whether the server is stopping.
-fn log_failure(node: NodeId, done: Result<bool, TreeError>, ending: &AtomicBool) -> bool {
+/// Logs a failed split or removal. Breaks if the server is stopping.
+fn log_failure(node: NodeId, done: Result<bool, TreeError>, ending: &AtomicBool) -> ControlFlow<()> {
     let ends = ending.load(Relaxed);
     if let (Err(error), false) = (done, ends) {
         // The engine will report the node again.
         tracing::warn!(%node, %error, "a node was neither split nor taken away");
     }
-    ends
+    if ends { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }

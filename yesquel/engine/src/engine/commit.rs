@@ -6,15 +6,14 @@ use crate::{
     effects::{Effects, Now, Stop},
     outcomes::TransactionEnd,
     record::{LogRecord, NO_TXN},
+    recovery_timer::RecoveryTimer,
     staging::{CommitPayload, OperationScript},
     store::TreeEnd,
-    transaction::{PendingWrite, PreparedTxn, RecoveryPlan},
+    transaction::{PendingWrite, PreparedTxn},
     write_target::PreparedOperation,
 };
 use std::sync::Arc;
-use yesquel_model::{
-    Conflict, HybridClock, NodeId, Refusal, ServerId, Timestamp, TooFarAhead, TxnId, limits,
-};
+use yesquel_model::{Conflict, HybridClock, NodeId, Refusal, ServerId, Timestamp, TxnId, limits};
 use yesquel_wire::{
     Decision, NodeOperation, Operations, Participants, Reply, TransactionOutcome, Vote, WriteOperation,
 };
@@ -47,12 +46,7 @@ pub(crate) struct PreparedVote {
     pub(crate) birth: Timestamp,
     pub(crate) waits: bool,
     pub(crate) participants: Arc<[ServerId]>,
-    pub(crate) recovery: RecoveryPlan,
 }
-
-/// The age at which the other participants are asked about a transaction although nothing waits for
-/// it, in times that a request waits before that.
-pub(crate) const IN_DOUBT_AGE: u64 = 4;
 
 /// The owned form of participants.
 pub(crate) fn owned(participants: &Participants<'_>) -> Arc<[ServerId]> {
@@ -84,11 +78,8 @@ impl Engine {
         if self.outcomes.covers(txn, birth) {
             return Err(Stop::Forgotten);
         }
-        let ours = self.clock.last().max(Timestamp::from_ms(now.wall_ms));
-        if birth.ms() > ours.ms().saturating_add(limits::CLOCK_AHEAD_MS_MAX) {
-            return Err(Refusal::from(TooFarAhead { given: birth, ours }).into());
-        }
-        Ok(())
+        let is_ahead = birth.ms() > now.wall_ms.saturating_add(limits::CLOCK_AHEAD_MS_MAX);
+        if is_ahead && birth > self.clock.last() { Err(self.too_far_ahead(now, birth)) } else { Ok(()) }
     }
 
     /// Logs what a client has reported, together with another record of that client.
@@ -196,14 +187,9 @@ impl Engine {
         self.under_ceiling(at, effects);
         let record = LogRecord::Prepare { txn, birth, waits, at, participants, staged, operations };
         self.log(&record, effects);
-        let recovery = RecoveryPlan {
-            connection: Some(connection),
-            voted_ms: now.uptime_ms,
-            due_ms: now.uptime_ms + self.settings.recover_after_ms * IN_DOUBT_AGE,
-            attempts: 0,
-        };
-        let vote = PreparedVote { at, birth, waits, participants: owned(&participants), recovery };
-        self.apply_prepare(txn, vote, script);
+        let vote = PreparedVote { at, birth, waits, participants: owned(&participants) };
+        self.apply_prepare(now.uptime_ms, txn, vote, script);
+        self.prepared_by(txn, connection);
         self.counts.prepares += 1;
         self.touch(&operations);
         Ok(Reply::Voted(at))
@@ -222,8 +208,14 @@ impl Engine {
         }
     }
 
-    pub(crate) fn apply_prepare(&mut self, txn: TxnId, vote: PreparedVote, script: OperationScript<'_>) {
-        let PreparedVote { at, birth, waits, participants, recovery } = vote;
+    pub(crate) fn apply_prepare(
+        &mut self,
+        uptime_ms: u64,
+        txn: TxnId,
+        vote: PreparedVote,
+        script: OperationScript<'_>,
+    ) {
+        let PreparedVote { at, birth, waits, participants } = vote;
         let pending: Vec<PendingWrite> =
             script.iter().map(|operation| PendingWrite::new(&operation)).collect();
         for pending in &pending {
@@ -240,6 +232,7 @@ impl Engine {
         let bytes = self.reservation(script);
         self.reserved_bytes += bytes;
         let yes = Vec::new();
+        let recovery = RecoveryTimer::new(uptime_ms, self.settings.recover_age_ms);
         let prepared = PreparedTxn { at, birth, waits, participants, pending, bytes, yes, recovery };
         self.prepared.insert(txn, prepared);
     }

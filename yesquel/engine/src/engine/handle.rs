@@ -1,7 +1,7 @@
 //! Requests: answers, waits and the queue of prepares.
 
 use super::{
-    Engine, WaitingRequest,
+    DelayedRequest, Engine, WaitingRequest,
     commit::{CommitRequest, VoteTerms},
 };
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     staging::CommitPayload,
     transaction::KnownVote,
 };
-use yesquel_model::{Refusal, TxnId};
+use yesquel_model::{Refusal, Timestamp, TooFarAhead, TxnId};
 use yesquel_wire::{Malformed, Participants, Reply, Request, Vote};
 
 /// The arrival of a request that comes now.
@@ -55,19 +55,29 @@ impl Engine {
             _ => {}
         }
         let outcome = self.answer(now, (caller, arrival), request, effects);
+        let outcome = match outcome {
+            Err(Stop::Delay { fits_at_ms }) => {
+                effects.bytes.truncate(start);
+                self.delayed.push(DelayedRequest { caller, request: bytes.into(), fits_at_ms });
+                return Ok(());
+            }
+            outcome => outcome,
+        };
         if let Some(waits_for) = self.conclude(now, (caller, start), outcome, effects) {
             let (since_ms, request) = (now.uptime_ms, bytes);
             let arrival = if arrival == ARRIVES_NOW { self.queue.next_arrival() } else { arrival };
             match queues {
                 Some((txn, staged)) => {
                     self.counts.queued += 1;
+                    self.hasten_recovery(now, waits_for);
                     let writes = (staged, std::mem::take(&mut self.queue_targets));
                     let came = (since_ms, arrival);
-                    self.queue.push(QueuedPrepare::new((txn, waits_for), caller, request, came, writes));
+                    self.queue.push(QueuedPrepare::new(txn, caller, request, came, writes));
                 }
                 None => {
                     self.counts.waits += 1;
-                    let waiting = WaitingRequest { caller, request: request.into(), since_ms, arrival };
+                    self.hasten_recovery(now, waits_for);
+                    let waiting = WaitingRequest { caller, request: request.into(), arrival };
                     self.waiting.entry(waits_for).or_default().push(waiting);
                 }
             }
@@ -104,6 +114,14 @@ impl Engine {
             Err(Stop::Wait(txn)) => {
                 effects.bytes.truncate(start);
                 return Some(txn);
+            }
+            // Only for requests that have waited before: the stamp does not fit any more.
+            Err(Stop::Delay { fits_at_ms }) => {
+                effects.bytes.truncate(start);
+                let (given, ours) = (Timestamp::from_ms(fits_at_ms), Timestamp::from_ms(now.wall_ms));
+                let refusal = Refusal::from(TooFarAhead { given, ours });
+                Reply::Refused { operation: None, refusal }.write(&mut effects.bytes);
+                self.reply(caller, start, 0, effects);
             }
             Err(Stop::Forgotten) => {
                 effects.bytes.truncate(start);
@@ -281,11 +299,18 @@ impl Engine {
                 let waits_for = self.conclude(now, (caller, start), outcome, effects);
                 match (waits_for, self.queue.at(place)) {
                     (Some(waits_for), Some(queued)) => {
-                        (queued.request, queued.waits_for) = (bytes, waits_for);
+                        queued.request = bytes;
+                        self.hasten_recovery(now, waits_for);
                         place += 1;
                     }
                     // Whatever waits for it now waits for its end.
-                    _ if has_voted => self.queue.voted(place),
+                    (None, Some(queued)) if has_voted => {
+                        let txn = queued.txn;
+                        self.queue.voted(place);
+                        if self.waiting.contains_key(&txn) {
+                            self.hasten_recovery(now, txn);
+                        }
+                    }
                     _ => drop(self.queue.remove(|queued| queued.arrival == arrival)),
                 }
             }

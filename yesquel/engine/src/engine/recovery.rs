@@ -1,180 +1,55 @@
-//! Recovery of transactions in doubt, and the answers to questions for votes and outcomes.
+//! Recovery of prepared transactions: when the other participants are asked for their votes.
+//!
+//! A participant asks because a request waits for the outcome, because the connection of the
+//! transaction's client has ended, or because of the transaction's age: a client that only writes
+//! never waits, and must not leave its transactions undecided.
 
-use super::{Engine, commit::owned};
-use crate::{
-    effects::{Effects, Now, VoteQuery},
-    outcomes::TransactionEnd,
-    queue::QUEUED_MS_MAX,
-    record::LogRecord,
-    transaction::KnownVote,
-};
-use std::sync::Arc;
-use yesquel_model::{ServerId, Timestamp, TxnId};
-use yesquel_wire::{Decision, Participants, TransactionList, TransactionOutcome, Vote};
+use super::Engine;
+use crate::effects::{Effects, Now};
+use yesquel_model::TxnId;
 
 impl Engine {
-    /// Returns this server's vote; if it has not voted, it votes no now.
-    pub(crate) fn vote_of(
-        &mut self,
-        now: Now,
-        txn: TxnId,
-        (birth, participants): (Timestamp, Participants<'_>),
-        is_voter: bool,
-        effects: &mut Effects,
-    ) -> (KnownVote, Arc<[ServerId]>) {
-        let none = || Arc::from([]);
-        if let Some(decision) = self.outcomes.distributed_outcome(txn) {
-            return (KnownVote::Decided(decision), none());
+    /// Notes the connection on which a transaction was prepared.
+    pub(crate) fn prepared_by(&mut self, txn: TxnId, connection: u64) {
+        if let Some(prepared) = self.prepared.get_mut(&txn) {
+            prepared.recovery.connection.get_or_insert(connection);
         }
-        if let Some(prepared) = self.prepared.get(&txn) {
-            return (KnownVote::Yes(prepared.at), Arc::clone(&prepared.participants));
-        }
-        if self.queue.get(txn).is_some_and(|queued| queued.since_ms + QUEUED_MS_MAX > now.uptime_ms) {
-            return (KnownVote::Waiting, none());
-        }
-        if self.outcomes.covers(txn, birth) {
-            // A participant that has voted never gets a wrong no: what it asks for is forgotten only
-            // after it has ended there.
-            return (if is_voter { KnownVote::No } else { KnownVote::Forgotten }, none());
-        }
-        self.refuse(txn, birth, &participants, effects);
-        (KnownVote::No, none())
     }
 
-    /// Votes no, although the transaction may still ask for the vote.
-    fn refuse(
-        &mut self,
-        txn: TxnId,
-        birth: Timestamp,
-        participants: &Participants<'_>,
-        effects: &mut Effects,
-    ) {
-        self.log(&LogRecord::Refuse { txn, birth, participants: *participants }, effects);
-        let (decision, participants) = (Decision::Abort, owned(participants));
-        self.apply_decision(txn, TransactionEnd { decision, birth, participants });
-        self.queue.end(txn);
+    /// A request waits for a transaction.
+    pub(crate) fn hasten_recovery(&mut self, now: Now, txn: TxnId) {
+        let due_ms = now.uptime_ms + self.settings.recover_after_ms;
+        if let Some(prepared) = self.prepared.get_mut(&txn) {
+            prepared.recovery.hasten(due_ms);
+        }
     }
 
-    /// Returns the outcome of a transaction of this server alone; if it has not ended, it is given
-    /// up.
-    pub(crate) fn outcome(
-        &mut self,
-        txn: TxnId,
-        birth: Timestamp,
-        effects: &mut Effects,
-    ) -> TransactionOutcome {
-        if let Some(decision) = self.outcomes.single_server_outcome(txn) {
-            return TransactionOutcome::Decided(decision);
-        }
-        if self.outcomes.covers(txn, birth) {
-            return TransactionOutcome::Forgotten;
-        }
-        self.log(&LogRecord::GiveUp { txn, birth }, effects);
-        self.outcomes.give_up(txn, birth);
-        TransactionOutcome::Decided(Decision::Abort)
-    }
-
-    /// Answers whether transactions of a client have ended here: one flag each. Those without a vote
-    /// end now.
-    pub(crate) fn have_ended(
-        &mut self,
-        client: u64,
-        transactions: &TransactionList<'_>,
-        effects: &mut Effects,
-    ) -> Vec<u8> {
-        let mut flags = Vec::new();
-        for (number, birth, participants) in transactions.iter() {
-            let txn = TxnId { client, number };
-            let is_open = self.prepared.contains_key(&txn) || self.queue.get(txn).is_some();
-            let is_known = self.outcomes.distributed_outcome(txn).is_some();
-            if !is_open && !is_known && !self.outcomes.covers(txn, birth) {
-                self.refuse(txn, birth, &participants, effects);
+    /// A connection has ended: its client cannot decide what it prepared there.
+    pub(crate) fn recover_of_connection(&mut self, connection: u64) {
+        for prepared in self.prepared.values_mut() {
+            if prepared.recovery.connection == Some(connection) {
+                prepared.recovery.hasten(0);
             }
-            flags.push(u8::from(!is_open));
         }
-        flags
     }
 
-    /// Handles the answer to a [`VoteQuery`].
-    pub fn on_vote(&mut self, now: Now, ask: &VoteQuery, vote: &Vote<'_>, effects: &mut Effects) {
-        let Some(prepared) = self.prepared.get_mut(&ask.txn) else { return };
-        let decision = match vote {
-            Vote::Decided(decision) => *decision,
-            Vote::No => Decision::Abort,
-            // The client still decides.
-            Vote::Waiting | Vote::Forgotten => return,
-            Vote::Yes { at, .. } => {
-                if !prepared.yes.iter().any(|(server, _)| *server == ask.server) {
-                    prepared.yes.push((ask.server, *at));
-                }
-                let known = |server: &ServerId| prepared.yes.iter().any(|(yes, _)| yes == server);
-                if !prepared.participants.iter().all(known) {
-                    if prepared.waits && ask.server != self.settings.server {
-                        self.ask_for_votes(ask.txn, effects);
-                    }
-                    return;
-                }
-                let last = prepared.yes.iter().map(|(_, at)| *at).max();
-                Decision::Commit(last.unwrap_or(prepared.at))
-            }
-        };
-        self.counts.recovered += 1;
-        // It is prepared, so that the decision is obeyed, by the birth and participants of the vote.
-        let decided = self.decide(ask.txn, (ask.birth, Participants::NONE), decision, effects);
-        debug_assert!(decided.is_ok());
-        self.after_end(now, ask.txn, effects);
+    /// Milliseconds since the oldest prepared transaction voted.
+    pub(crate) fn oldest_undecided_ms(&self, now: Now) -> u64 {
+        let since_ms = self.prepared.values().map(|prepared| prepared.recovery.since_ms).min();
+        since_ms.map_or(0, |since_ms| now.uptime_ms.saturating_sub(since_ms))
     }
 
-    /// Asks the participants of an undecided transaction for their votes.
-    pub fn recover(&mut self, now: Now, txn: TxnId, effects: &mut Effects) {
-        let (us, after_ms) = (self.settings.server, self.settings.recover_after_ms);
-        let Some(prepared) = self.prepared.get_mut(&txn) else { return };
-        prepared.recovery.attempted(now.uptime_ms, after_ms, txn.number);
-        let (at, birth, participants) = (prepared.at, prepared.birth, Arc::clone(&prepared.participants));
-        self.ask_for_votes(txn, effects);
-        let vote = Vote::Yes { at, participants: Participants::NONE };
-        self.on_vote(now, &VoteQuery { server: us, txn, birth, participants }, &vote, effects);
-    }
-
-    /// Asks for the votes that are not known: all of them, or the first one if the client asks the
-    /// participants one after the other, for those behind it were not asked for their votes yet.
-    fn ask_for_votes(&self, txn: TxnId, effects: &mut Effects) {
-        let Some(prepared) = self.prepared.get(&txn) else { return };
-        let is_unknown = |server: &&ServerId| {
-            **server != self.settings.server && !prepared.yes.iter().any(|(yes, _)| yes == *server)
-        };
-        let most = if prepared.waits { 1 } else { usize::MAX };
-        let (birth, participants) = (prepared.birth, &prepared.participants);
-        let queries = participants.iter().filter(is_unknown).take(most).map(|server| VoteQuery {
-            server: *server,
-            txn,
-            birth,
-            participants: Arc::clone(participants),
+    /// Makes the attempts that are due.
+    pub(crate) fn recover_due(&mut self, now: Now, effects: &mut Effects) {
+        let due = self.prepared.iter_mut().filter(|(_, prepared)| prepared.recovery.due_ms <= now.uptime_ms);
+        let attempted = due.map(|(txn, prepared)| {
+            prepared.recovery.attempted(now.uptime_ms, *txn);
+            *txn
         });
-        effects.vote_queries.extend(queries);
-    }
-
-    /// Asks about the transactions in doubt that are due: because a request waits for them, their
-    /// client has gone, or they are old.
-    pub(super) fn recover_due(&mut self, now: Now, effects: &mut Effects) {
-        let after_ms = self.settings.recover_after_ms;
-        let waiting = self.waiting.iter();
-        let waiting = waiting.filter_map(|(txn, all)| Some((*txn, all.iter().map(|of| of.since_ms).min()?)));
-        let queued = self.queue.iter().map(|queued| (queued.waits_for, queued.since_ms));
-        for (txn, since_ms) in waiting.chain(queued).collect::<Vec<_>>() {
-            // A request may have waited for other transactions before. Later attempts follow their
-            // plan.
-            if let Some(prepared) = self.prepared.get_mut(&txn)
-                && prepared.recovery.attempts == 0
-                && since_ms.max(prepared.recovery.voted_ms) + after_ms <= now.uptime_ms
-            {
-                prepared.recovery.due_ms = 0;
-            }
-        }
-        let due = self.prepared.iter().filter(|(_, prepared)| prepared.recovery.due_ms <= now.uptime_ms);
-        let mut due: Vec<TxnId> = due.map(|(txn, _)| *txn).collect();
-        due.sort_unstable();
-        for txn in due {
+        let mut attempted: Vec<TxnId> = attempted.collect();
+        attempted.sort_unstable();
+        for txn in attempted {
+            self.counts.recoveries += 1;
             self.recover(now, txn, effects);
         }
     }

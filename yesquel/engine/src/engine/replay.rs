@@ -2,15 +2,11 @@
 
 use super::{
     Engine,
-    commit::{IN_DOUBT_AGE, PreparedVote, owned},
+    commit::{PreparedVote, owned},
 };
 use crate::{
-    checkpoint::Checkpoint,
-    outcomes::TransactionEnd,
-    record::LogRecord,
-    snapshots::Snapshots,
-    staging::OperationScript,
-    transaction::{PendingWrite, RecoveryPlan},
+    checkpoint::Checkpoint, outcomes::TransactionEnd, record::LogRecord, snapshots::Snapshots,
+    staging::OperationScript, transaction::PendingWrite,
 };
 use yesquel_model::{HybridClock, Timestamp};
 use yesquel_wire::{Decision, NodeOperation, Operations, Participants};
@@ -94,13 +90,10 @@ impl Engine {
             }
             LogRecord::Prepare { txn, birth, waits, at, participants, staged, operations } => {
                 let parts = self.staging.take(txn.client, *staged).unwrap_or_default();
-                let recovery = RecoveryPlan {
-                    due_ms: self.settings.recover_after_ms * IN_DOUBT_AGE,
-                    ..RecoveryPlan::default()
-                };
                 let participants = owned(participants);
-                let vote = PreparedVote { at: *at, birth: *birth, waits: *waits, participants, recovery };
-                self.apply_prepare(*txn, vote, OperationScript::new(parts.as_ref(), *operations));
+                let vote = PreparedVote { at: *at, birth: *birth, waits: *waits, participants };
+                // Its age counts from the start.
+                self.apply_prepare(0, *txn, vote, OperationScript::new(parts.as_ref(), *operations));
                 highest = *at;
             }
             LogRecord::Stage { name, operations, .. } => self.staging.push(*name, operations, 0),

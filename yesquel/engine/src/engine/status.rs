@@ -109,6 +109,7 @@ impl Engine {
             },
             transactions: TransactionStatus {
                 undecided: self.prepared.len() as u64,
+                undecided_oldest_ms: self.oldest_undecided_ms(now),
                 leases: self.leases.count() as u64,
                 waiting: self.waiting_count() as u64,
                 clients: self.outcomes.clients() as u64,
@@ -137,6 +138,7 @@ impl Engine {
                 conflicts: self.counts.conflicts,
                 moved: self.counts.moved,
                 waits: self.counts.waits,
+                recoveries: self.counts.recoveries,
             },
             trees: trees.into_values().collect(),
             nodes_by_cells: by_cells.finish(),

@@ -80,10 +80,16 @@ fn a_transaction_that_was_given_up_does_not_commit_after_a_restart() {
 #[test]
 fn a_birth_too_far_ahead_is_refused() {
     let mut groups = Groups::new(1);
-    let birth = Timestamp::from_ms(groups.now.wall_ms + 501);
+    let birth = Timestamp::from_ms(groups.now.wall_ms + 1_001);
     let request = groups.commit_born(0, (txn(1, 1), birth), b"a");
     let answer = groups.answer(0, request).unwrap();
     assert!(matches!(decoded(&answer), Reply::Refused { refusal: Refusal::TooFarAhead(_), .. }));
+    // A little is waited for.
+    let birth = Timestamp::from_ms(groups.now.wall_ms + 600);
+    let request = groups.commit_born(0, (txn(1, 3), birth), b"b");
+    assert!(groups.answer(0, request).is_none());
+    groups.pass(100);
+    assert!(groups.answer(0, request).is_some());
     let birth = Timestamp::from_ms(groups.now.wall_ms + 500);
     let request = groups.commit_born(0, (txn(1, 2), birth), b"a");
     let answer = groups.answer(0, request).unwrap();

@@ -10,8 +10,9 @@ use std::{
     task::{Poll, Waker},
     time::Duration,
 };
-use yesquel_engine::{Caller, VoteQuery};
+use yesquel_engine::Caller;
 use yesquel_model::{ServerId, Timestamp};
+use yesquel_node::PeerQuery;
 use yesquel_transport::{HeartbeatSource, LossCause, LostCall, ReplyHandler, Transport};
 use yesquel_wire::{ClientHeartbeat, Request};
 
@@ -66,7 +67,7 @@ pub(crate) struct PendingRequest {
     reply: Option<Result<Vec<u8>, ()>>,
     waker: Option<Waker>,
     /// Set if a server asks another for its vote: the asking server, its incarnation, the question.
-    ask: Option<(usize, u64, VoteQuery)>,
+    ask: Option<(usize, u64, PeerQuery)>,
     /// Takes the reply if no task waits for it.
     handler: Option<ReplyHandler>,
 }
@@ -118,7 +119,7 @@ impl Cluster {
         peer: usize,
         server: usize,
         bytes: Vec<u8>,
-        ask: Option<(usize, u64, VoteQuery)>,
+        ask: Option<(usize, u64, PeerQuery)>,
     ) -> u64 {
         let is_ask = ask.is_some();
         let number = self.new_call(ask);
@@ -148,7 +149,7 @@ impl Cluster {
         number
     }
 
-    fn new_call(&mut self, ask: Option<(usize, u64, VoteQuery)>) -> u64 {
+    fn new_call(&mut self, ask: Option<(usize, u64, PeerQuery)>) -> u64 {
         self.last_call += 1;
         self.calls.insert(self.last_call, PendingRequest { ask, ..PendingRequest::default() });
         self.last_call
@@ -242,8 +243,8 @@ impl Cluster {
         let Some(known) = self.calls.get_mut(&call) else { return };
         if let Some((server, epoch, ask)) = known.ask.take() {
             self.calls.remove(&call);
-            if let (Ok(vote), true) = (reply, self.is_up(server, epoch)) {
-                self.on_vote(server, &ask, &vote);
+            if let (Ok(reply), true) = (reply, self.is_up(server, epoch)) {
+                self.on_peer_reply(server, &ask, &reply);
             }
             return;
         }
@@ -316,7 +317,7 @@ impl Cluster {
             return self.after(1, SimulationEvent::Disconnected { link });
         }
         if let Some(running) = &mut self.servers[server].running {
-            running.engine.disconnected(link as u64);
+            running.core.disconnected(link as u64);
         }
     }
 
@@ -338,11 +339,9 @@ impl Cluster {
     }
 
     /// Sends a server's question for another one's vote.
-    pub(super) fn ask(&mut self, server: usize, ask: &VoteQuery) {
-        let mut bytes = Vec::new();
-        ask.write(&mut bytes);
-        let (epoch, to) = (self.servers[server].epoch, usize::from(ask.server.0));
-        self.call(peer_of_server(server), to, bytes, Some((server, epoch, ask.clone())));
+    pub(super) fn ask(&mut self, server: usize, ask: PeerQuery) {
+        let (bytes, epoch, to) = (ask.bytes(), self.servers[server].epoch, usize::from(ask.server().0));
+        self.call(peer_of_server(server), to, bytes, Some((server, epoch, ask)));
     }
 }
 
@@ -406,7 +405,7 @@ impl Transport for Network {
     }
 
     fn clock(&self) -> Timestamp {
-        let cluster = self.cluster.borrow();
+        let mut cluster = self.cluster.borrow_mut();
         (0..SERVERS).map(|server| Timestamp::from_ms(cluster.clock(server).wall_ms)).max().unwrap_or_default()
     }
 
@@ -443,7 +442,7 @@ impl Transport for LocalTransport {
     }
 
     fn clock(&self) -> Timestamp {
-        Timestamp::from_ms(self.cluster.borrow().clock(self.server).wall_ms)
+        Timestamp::from_ms(self.cluster.borrow_mut().clock(self.server).wall_ms)
     }
 
     fn set_heartbeat_source(&self, heartbeats: Arc<dyn HeartbeatSource>) {
