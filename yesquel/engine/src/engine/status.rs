@@ -114,6 +114,12 @@ impl Engine {
                 leases: self.leases.count() as u64,
                 waiting: self.waiting_count() as u64,
                 clients: self.outcomes.clients() as u64,
+                queued: self.queue.len() as u64,
+                queued_total: self.counts.queued,
+                ends: self.outcomes.ends() as u64,
+                recovered: self.counts.recovered,
+                contradictions: self.counts.contradictions,
+                horizon: self.outcomes.horizon().0,
             },
             snapshots: SnapshotStatus {
                 oldest: oldest.0,

@@ -9,11 +9,11 @@ use std::{
     sync::Weak,
     task::{Poll, Waker},
 };
-use yesquel_engine::{Caller, EngineSettings, LogRecord, Now, VoteQuery};
+use yesquel_engine::{Caller, EngineSettings, LogRecord, Now};
 use yesquel_model::{ServerId, Timestamp, TxnId};
 use yesquel_node::{
     CheckpointWriter, GroupCore, GroupLog, GroupWork, LogFailure, LogOptions, LogSizes, OpenError,
-    OpenedGroup, ReplySink, open_group,
+    OpenedGroup, PeerQuery, ReplySink, open_group,
 };
 use yesquel_seeds::Random;
 use yesquel_transport::HeartbeatSource;
@@ -123,7 +123,7 @@ fn fact(record: &[u8]) -> Option<LogFact> {
         Ok(LogRecord::Prepare { txn, participants, .. }) => {
             Some(LogFact::VotedYes(txn, participants.iter().collect()))
         }
-        Ok(LogRecord::Decide { txn, decision }) => Some(LogFact::Decided(txn, decision)),
+        Ok(LogRecord::Decide { txn, decision, .. }) => Some(LogFact::Decided(txn, decision)),
         _ => None,
     }
 }
@@ -153,9 +153,9 @@ impl Cluster {
         if running.core.has_work() {
             running.background.take().into_iter().for_each(Waker::wake);
         }
-        let queries = running.core.take_vote_queries();
+        let queries = running.core.take_queries();
         replies.0.into_inner().into_iter().for_each(|(caller, reply)| self.reply(caller, reply));
-        queries.iter().for_each(|query| self.ask(at, *query));
+        queries.into_iter().for_each(|query| self.ask(at, query));
         self.begin_write(at);
         Some(result)
     }
@@ -182,11 +182,11 @@ impl Cluster {
     }
 
     pub(super) fn on_news(&mut self, at: usize, connection: u64, client: u64, heartbeat: ClientHeartbeat) {
-        self.step(at, |running, now, _| running.core.on_heartbeat(now, connection, client, heartbeat));
+        self.step(at, |running, _, _| running.core.on_heartbeat(connection, client, &heartbeat));
     }
 
     /// Takes the answer of another server to a question.
-    pub(super) fn on_peer_reply(&mut self, at: usize, query: VoteQuery, reply: &[u8]) {
+    pub(super) fn on_peer_reply(&mut self, at: usize, query: &PeerQuery, reply: &[u8]) {
         let recovered = self.step(at, |running, now, sink| {
             let before = running.core.engine().undecided().count();
             running.core.on_peer_reply(now, query, reply, sink);
