@@ -3,7 +3,7 @@
 use crate::{DataFolder, error::CoreError};
 use std::{fs, time::SystemTime};
 use yesquel_engine::{Engine, EngineSettings};
-use yesquel_log::{TornTail, checkpoint, disk::Folder};
+use yesquel_log::{LogIdentity, TornTail, checkpoint, disk::Folder};
 use yesquel_model::ServerId;
 use yesquel_node::{LogOptions, LogSizes, OpenedGroup, open_group};
 
@@ -18,7 +18,8 @@ pub(crate) fn recover(
         folder.check(owner, settings.server)?;
     }
     let disk = Folder::new(folder.path());
-    let mut opened = open_group(disk, settings, options, LogSizes::of(&options))?;
+    let identity = LogIdentity { group: settings.server.0, ..LogIdentity::default() };
+    let mut opened = open_group(disk, identity, settings, options, LogSizes::of(&options))?;
     if let Some(TornTail { path, offset, bytes }) = &opened.torn {
         tracing::warn!(
             file = %path.display(),
