@@ -78,6 +78,10 @@ impl Effects {
 /// Why a request has no answer yet, or is refused.
 pub(crate) enum Stop {
     Wait(TxnId),
+    /// Its timestamp is too far ahead until physical time has reached this millisecond.
+    Delay {
+        fits_at_ms: u64,
+    },
     Refuse(Option<u64>, Refusal),
 }
 

@@ -40,6 +40,15 @@ struct WaitingRequest {
     request: Box<[u8]>,
 }
 
+/// A request that waits until its timestamp is near enough.
+#[derive(Debug)]
+pub(crate) struct DelayedRequest {
+    pub(crate) caller: Caller,
+    pub(crate) request: Box<[u8]>,
+    /// Physical time, in milliseconds, from which on it is.
+    pub(crate) fits_at_ms: u64,
+}
+
 /// State that can still be read after the log has failed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Frozen {
@@ -73,6 +82,7 @@ pub struct Engine {
     pub(crate) staging: Staging,
     pub(crate) leases: Leases,
     waiting: FxHashMap<TxnId, Vec<WaitingRequest>>,
+    pub(crate) delayed: Vec<DelayedRequest>,
     pub(crate) counters: FxHashMap<NodeId, u64>,
     pub(crate) snapshots: Snapshots,
     pub(crate) lsn: u64,
@@ -134,6 +144,7 @@ impl Engine {
             staging: Staging::default(),
             leases: Leases::default(),
             waiting: FxHashMap::default(),
+            delayed: Vec::new(),
             counters: FxHashMap::default(),
             lsn: 0,
             buffers: AnswerBuffers::default(),
@@ -205,6 +216,10 @@ impl Engine {
                 self.hasten_recovery(now, txn);
                 let waiting = WaitingRequest { caller, request: bytes.into() };
                 self.waiting.entry(txn).or_default().push(waiting);
+            }
+            Err(Stop::Delay { fits_at_ms }) => {
+                effects.bytes.truncate(start);
+                self.delayed.push(DelayedRequest { caller, request: bytes.into(), fits_at_ms });
             }
             Err(Stop::Refuse(operation, refusal)) => {
                 match refusal {
@@ -384,6 +399,9 @@ impl Engine {
         for WaitingRequest { caller, .. } in waiting.into_values().flatten() {
             self.refuse_for_disk(caller, effects);
         }
+        for DelayedRequest { caller, .. } in std::mem::take(&mut self.delayed) {
+            self.refuse_for_disk(caller, effects);
+        }
     }
 
     fn refuse_for_disk(&self, caller: Caller, effects: &mut Effects) {
@@ -449,6 +467,7 @@ impl Engine {
             waiting.retain(|waiting| waiting.caller.connection != connection);
         }
         self.waiting.retain(|_, waiting| !waiting.is_empty());
+        self.delayed.retain(|delayed| delayed.caller.connection != connection);
         self.recover_of_connection(connection);
     }
 
@@ -485,6 +504,7 @@ impl Engine {
             self.log(&LogRecord::Unstage { name }, effects);
         }
         self.recover_due(now, effects);
+        self.answer_delayed(now, effects);
     }
 
     /// Number of requests that wait for an outcome.

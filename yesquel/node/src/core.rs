@@ -2,7 +2,7 @@
 //! groups.
 
 use crate::{
-    GroupWork, ReplySink,
+    GroupWork, MachineClock, ReplySink,
     options::Durability,
     records::RecordBatch,
     replies::{HeldReplies, refused},
@@ -41,6 +41,7 @@ pub struct Settled {
 /// State machine of one group: engine, held replies, pending records, questions to other groups.
 pub struct GroupCore {
     engine: Engine,
+    clock: MachineClock,
     effects: Effects,
     /// `None`: there is no disk.
     durability: Option<Durability>,
@@ -74,6 +75,7 @@ impl GroupCore {
     ) -> GroupCore {
         GroupCore {
             engine,
+            clock: MachineClock::default(),
             effects: Effects::default(),
             durability,
             records: RecordBatch::default(),
@@ -114,6 +116,11 @@ impl GroupCore {
     /// Returns the last checkpoint.
     pub fn last_checkpoint(&self) -> Option<LastCheckpoint> {
         self.last_checkpoint
+    }
+
+    /// Returns machine time by the driver's clocks; all other methods take this time.
+    pub fn machine_time(&mut self, clocks: Now) -> Now {
+        self.clock.read(clocks)
     }
 
     /// Handles a request. The reply to it goes to `own`, if there is such a buffer and the reply is

@@ -10,6 +10,7 @@
 
 mod core;
 mod log;
+mod machine_clock;
 mod maintenance;
 mod open;
 mod options;
@@ -19,6 +20,7 @@ mod reply_sink;
 
 pub use crate::core::{GroupCore, LastCheckpoint, Settled};
 pub use log::{CheckpointWriter, GroupLog, LogFailure, LogSizes, WrittenCheckpoint};
+pub use machine_clock::MachineClock;
 pub use maintenance::{GroupWork, Maintainer, MaintenanceStep};
 pub use open::{OpenError, OpenedGroup, open_group};
 pub use options::{Durability, LogOptions};

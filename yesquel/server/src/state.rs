@@ -57,7 +57,7 @@ impl fmt::Debug for SharedState {
 
 impl CoreState {
     pub(crate) fn read_clock(&mut self) -> Now {
-        self.now = self.time.now();
+        self.now = self.core.machine_time(self.time.now());
         self.now
     }
 }

@@ -246,8 +246,15 @@ impl Cluster {
         self.schedule.now_us()
     }
 
-    /// The time by a server's own clock.
-    pub fn clock(&self, server: usize) -> Now {
+    /// A server's machine time.
+    pub fn clock(&mut self, server: usize) -> Now {
+        let clocks = self.wall_clock(server);
+        let running = self.servers[server].running.as_mut();
+        running.map_or(clocks, |running| running.core.machine_time(clocks))
+    }
+
+    /// A machine's wall clock.
+    fn wall_clock(&self, server: usize) -> Now {
         let SimulatedServer { ahead_ms, started_us, .. } = &self.servers[server];
         Now {
             wall_ms: (START_MS + self.now_us() / 1_000).saturating_add_signed(*ahead_ms),

@@ -328,6 +328,12 @@ impl Cluster {
             }
             Err(error) => panic!("server {at} does not start: {error}"),
         };
+        let clocks = Now { uptime_ms: 0, ..self.wall_clock(at) };
+        let wait_ms = core.engine().wait_ms(clocks);
+        if wait_ms > 0 {
+            return self.after(wait_ms * 1_000, SimulationEvent::Start { server: at });
+        }
+        let server = &mut self.servers[at];
         let synced = core.synced();
         assert!(
             synced >= server.synced,
