@@ -37,7 +37,8 @@ pub trait Disk {
     /// Opens a file for writing after truncating it to a length, durably.
     fn open_cut(&self, name: &str, length: u64) -> io::Result<Self::File>;
 
-    /// Renames a file durably, replacing an existing one; or a folder.
+    /// Renames a file durably, replacing an existing one; or a folder. It may be in a subfolder, as
+    /// in `folder/name`.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
     /// Deletes a file.
@@ -123,7 +124,11 @@ impl Disk for Folder {
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         fs::rename(self.0.join(from), self.0.join(to))?;
-        self.sync_names()
+        self.sync_names()?;
+        match from.rsplit_once('/') {
+            Some((folder, _)) => Folder::new(self.0.join(folder)).sync_names(),
+            None => Ok(()),
+        }
     }
 
     fn delete(&self, name: &str) -> io::Result<()> {
