@@ -16,7 +16,7 @@ impl ReplySink for NoReplies {
     fn deliver(&self, _: Caller, _: &[u8]) {}
 }
 
-/// A copy of a folder that release 0.1.0 wrote.
+/// A copy of a folder that the last version with format 1 wrote.
 fn old_folder(name: &str) -> tempfile::TempDir {
     let place = tempfile::tempdir().unwrap();
     let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/format-1").join(name);

@@ -7,7 +7,7 @@ use yesquel_node::{LogOptions, LogSizes, open_group};
 use yesquel_seeds::Random;
 use yesquel_simulation::disk::SimulatedDisk;
 
-/// Files of a folder that release 0.1.0 wrote.
+/// Files of a folder that the last version with format 1 wrote.
 fn old_files(name: &str) -> BTreeMap<String, Vec<u8>> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/format-1").join(name);
     let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
@@ -25,7 +25,7 @@ fn disk_with(files: &BTreeMap<String, Vec<u8>>) -> SimulatedDisk {
     disk
 }
 
-/// What release 0.1.0 finds in a folder: its server's number and all records. `None`: it refuses
+/// What the last version with format 1 finds in a folder: its server's number and all records. `None`: it refuses
 /// the folder.
 fn opened_by_old_release(disk: &SimulatedDisk) -> Option<(u16, Vec<Vec<u8>>)> {
     for name in disk.names().unwrap() {
@@ -50,7 +50,7 @@ fn opened_by_old_release(disk: &SimulatedDisk) -> Option<(u16, Vec<Vec<u8>>)> {
     Some((server, records))
 }
 
-/// Whether the first line of `server` is that of format 1. With another one, release 0.1.0 refuses
+/// Whether the first line of `server` is that of format 1. With another one, the last version with format 1 refuses
 /// the folder.
 fn is_old(disk: &SimulatedDisk) -> bool {
     disk.read("server").is_ok_and(|owner| owner.starts_with(b"format 1\n"))
