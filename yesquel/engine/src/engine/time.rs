@@ -135,6 +135,11 @@ impl Engine {
         self.frozen = Some(Frozen { ceiling: self.ceiling, whole: self.ceiling });
     }
 
+    /// Returns the ceiling: no timestamp above it has been given out.
+    pub fn ceiling(&self) -> Timestamp {
+        self.ceiling
+    }
+
     /// Returns the present by the server's clock.
     pub fn clock(&mut self, now: Now) -> Timestamp {
         self.clock.now(now.wall_ms)

@@ -10,6 +10,7 @@ use std::{
     task::{Poll, Waker},
 };
 use yesquel_engine::{Caller, EngineSettings, LogRecord, Now};
+use yesquel_log::LogIdentity;
 use yesquel_model::{ServerId, Timestamp, TxnId};
 use yesquel_node::{
     CheckpointWriter, GroupCore, GroupLog, GroupWork, LogFailure, LogOptions, LogSizes, OpenError,
@@ -113,7 +114,8 @@ impl SimulatedServer {
         // Some servers preallocate the log.
         let preallocated_bytes = self.segment_bytes % 3 * 300;
         let sizes = LogSizes { segment_bytes_max: self.segment_bytes, preallocated_bytes };
-        open_group(self.disk.clone(), self.settings(), options, sizes)
+        let identity = LogIdentity { group: self.number as u16, ..LogIdentity::default() };
+        open_group(self.disk.clone(), identity, self.settings(), options, sizes)
     }
 }
 
