@@ -15,6 +15,7 @@ mod engine;
 mod leases;
 mod load;
 mod node;
+mod node_record;
 mod record;
 mod recovery_timer;
 mod settings;
