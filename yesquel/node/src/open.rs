@@ -1,6 +1,10 @@
 //! Opening a group: its engine from checkpoint and log.
 
-use crate::{GroupCore, GroupLog, LogSizes, core::LastCheckpoint, options::LogOptions};
+use crate::{
+    GroupCore, GroupLog, LogSizes,
+    core::LastCheckpoint,
+    options::{Durability, LogOptions},
+};
 use std::path::PathBuf;
 use thiserror::Error;
 use yesquel_engine::{Engine, EngineSettings, LogRecord};
@@ -72,7 +76,9 @@ pub fn open_group<D: Disk + Clone>(
     options: LogOptions,
     sizes: LogSizes,
 ) -> Result<OpenedGroup<D>, OpenError> {
-    let mut engine = Engine::new(settings);
+    // Clients may have read what a crash without syncs has lost.
+    let return_ms = if options.durability == Durability::Sync { settings.return_ms } else { 0 };
+    let mut engine = Engine::new(EngineSettings { return_ms, ..settings });
     let mut faulty = None;
     let mut replay = |engine: &mut Engine, lsn: u64, bytes: &[u8]| match LogRecord::decode(bytes) {
         Ok(record) => engine.replay(&record),
