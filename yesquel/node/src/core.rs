@@ -12,7 +12,7 @@ use std::fmt;
 use yesquel_engine::{Caller, Checkpoint, Effects, EndQuery, Engine, Now, ReplyDurability, VoteQuery};
 use yesquel_model::{Refusal, ServerId};
 use yesquel_wire::{
-    ClientHeartbeat, Malformed, PeerReport, Reply, Request,
+    ClientHeartbeat, HorizonReport, Malformed, PeerReport, Reply, Request,
     status::{CheckpointStatus, LogStatus, PeerClock, PeersStatus, ServerStatus},
 };
 
@@ -90,6 +90,8 @@ pub struct GroupCore {
     clocks: Now,
     clock: MachineClock,
     watch: ClockWatch,
+    /// A report to other servers, and the record that must be on disk before it leaves.
+    horizon: Option<(HorizonReport, u64)>,
     /// The state that the last tick has acted on.
     noted_state: ClockState,
     /// Whether requests of clients are handled; otherwise they are held.
@@ -130,6 +132,7 @@ impl GroupCore {
     ) -> GroupCore {
         GroupCore {
             watch: ClockWatch::new(engine.server(), 0),
+            horizon: None,
             noted_state: ClockState::Agrees,
             engine,
             clocks: Now::default(),
@@ -246,22 +249,39 @@ impl GroupCore {
     }
 
     /// Returns the report to other servers.
-    fn report(&self) -> PeerReport {
+    fn report(&mut self) -> PeerReport {
         let (oldest, more) = self.engine.held_by_clients();
-        PeerReport { server: self.engine.server(), wall_ms: self.clocks.wall_ms, oldest, more }
+        let horizon = self.durable_horizon();
+        PeerReport { server: self.engine.server(), wall_ms: self.clocks.wall_ms, oldest, more, horizon }
+    }
+
+    /// Returns what this group states about old transactions, once the records that it depends on
+    /// are on disk.
+    fn durable_horizon(&mut self) -> Option<HorizonReport> {
+        let (_, needs_lsn) = self.horizon.get_or_insert_with(|| self.engine.report());
+        let is_durable = self.durability.is_none() || *needs_lsn <= self.synced;
+        if is_durable { self.horizon.take().map(|(report, _)| report) } else { None }
+    }
+
+    /// Takes another server's report.
+    fn take_report(&mut self, now: Now, report: PeerReport) {
+        self.engine.hold_for_peer(now, report.server, report.oldest, report.more);
+        if let Some(horizon) = report.horizon {
+            self.engine.on_report(report.server, horizon);
+        }
     }
 
     /// Takes another server's report, and answers with the own one.
     fn exchange(&mut self, now: Now, caller: Caller, report: &[u8]) -> Result<(), Malformed> {
         let report = PeerReport::decode(report)?;
-        self.engine.hold_for_peer(now, report.server, report.oldest, report.more);
+        self.take_report(now, report);
         let own = self.report().encode();
         self.effects.push_reply(caller, |bytes| bytes.extend_from_slice(&own));
         Ok(())
     }
 
     /// Returns the bytes of a report to another server, which is sent now.
-    pub fn begin_report(&self) -> Vec<u8> {
+    pub fn begin_report(&mut self) -> Vec<u8> {
         self.report().encode()
     }
 
@@ -270,7 +290,7 @@ impl GroupCore {
         let Ok(report) = PeerReport::decode(reply) else { return };
         let round_trip_ms = self.clocks.uptime_ms.saturating_sub(sent.uptime_ms);
         self.watch.compare(report.server, report.wall_ms, round_trip_ms, self.clocks);
-        self.engine.hold_for_peer(now, report.server, report.oldest, report.more);
+        self.take_report(now, report);
     }
 
     /// Refuses the requests that wait, once the clock differs.

@@ -1,13 +1,13 @@
 //! What servers regularly tell each other.
 
-use crate::{ByteReader, ByteWriter, Malformed};
+use crate::{ByteReader, ByteWriter, HorizonReport, Malformed};
 use yesquel_model::{ServerId, Timestamp};
 
 /// First byte of the message, which no request has.
 const PEER_REPORT: u8 = 64;
 
 /// A server's report to another one, which answers with its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerReport {
     /// The server that reports.
     pub server: ServerId,
@@ -17,6 +17,8 @@ pub struct PeerReport {
     pub oldest: [Option<Timestamp>; 2],
     /// Whether they hold further snapshots above these two.
     pub more: bool,
+    /// What the server states about old transactions; `None`: nothing new is durable.
+    pub horizon: Option<HorizonReport>,
 }
 
 impl PeerReport {
@@ -32,6 +34,7 @@ impl PeerReport {
         let mut writer = ByteWriter(&mut bytes);
         writer.byte(PEER_REPORT).number(u64::from(self.server.0)).number(self.wall_ms);
         writer.timestamp(oldest).timestamp(next).byte(self.more.into());
+        writer.bytes(&self.horizon.as_ref().map(HorizonReport::encode).unwrap_or_default());
         bytes
     }
 
@@ -51,18 +54,28 @@ impl PeerReport {
             1 => true,
             _ => return Err(before.malformed("a flag that is neither 0 nor 1")),
         };
-        Ok(PeerReport { server, wall_ms, oldest, more })
+        let horizon = match reader.bytes()? {
+            [] => None,
+            bytes => Some(HorizonReport::decode(bytes)?),
+        };
+        Ok(PeerReport { server, wall_ms, oldest, more, horizon })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use yesquel_model::TxnId;
 
     #[test]
     fn reports_round_trip() {
-        for (oldest, more) in [([None; 2], false), ([Some(Timestamp(9)), Some(Timestamp(12))], true)] {
-            let report = PeerReport { server: ServerId(7), wall_ms: 1_700_000_000_000, oldest, more };
+        let prepared = vec![TxnId { client: 3, number: 4 }];
+        let horizon = Some(HorizonReport { horizon: Timestamp(8), prepared });
+        for (oldest, more, horizon) in
+            [([None; 2], false, None), ([Some(Timestamp(9)), Some(Timestamp(12))], true, horizon)]
+        {
+            let (server, wall_ms) = (ServerId(7), 1_700_000_000_000);
+            let report = PeerReport { server, wall_ms, oldest, more, horizon };
             let bytes = report.encode();
             assert!(PeerReport::is_report(&bytes));
             assert_eq!(PeerReport::decode(&bytes), Ok(report));

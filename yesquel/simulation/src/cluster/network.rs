@@ -362,7 +362,7 @@ impl Cluster {
     pub(super) fn send_reports(&mut self, server: usize) {
         for other in (0..SERVERS).filter(|other| *other != server) {
             let (sent, _) = (self.wall_clock(server), self.clock(server));
-            let Some(running) = &self.servers[server].running else { return };
+            let Some(running) = &mut self.servers[server].running else { return };
             let report = running.core.begin_report();
             self.call_server(server, other, report, PeerCallContent::Report { sent });
         }
