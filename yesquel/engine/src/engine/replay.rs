@@ -1,13 +1,17 @@
 //! Checkpoints and replay: the state as records, and records as state.
 
-use super::Engine;
+use super::{
+    Engine,
+    commit::{PreparedVote, owned},
+};
 use crate::{
     checkpoint::Checkpoint,
+    outcomes::TransactionEnd,
     record::{LogRecord, NO_TXN},
     snapshots::Readable,
     staging::OperationScript,
     store::TreeEnd,
-    transaction::PendingWrite,
+    transaction::{PendingWrite, PreparedTxn},
     write_target::PreparedOperation,
 };
 use rustc_hash::FxHashSet;
@@ -41,9 +45,7 @@ impl Records {
 impl Engine {
     /// Returns the present state, to be written while the engine goes on. Visits each node.
     pub fn checkpoint(&self) -> Checkpoint {
-        let mut rest = self.replicated_records();
-        self.single_server_commits(&mut rest);
-        self.checkpoint_of(rest, FxHashSet::default())
+        self.checkpoint_without(FxHashSet::default())
     }
 
     /// Returns the replicated state in its canonical form: the records of a checkpoint, each after
@@ -52,7 +54,7 @@ impl Engine {
     pub fn canonical(&self) -> Vec<u8> {
         let orphans = self.store.orphans(self.snapshots.readable());
         let mut bytes = Vec::new();
-        let mut checkpoint = self.checkpoint_of(self.replicated_records(), orphans);
+        let mut checkpoint = self.checkpoint_without(orphans);
         let written: Result<(), std::convert::Infallible> = checkpoint.write(|record| {
             bytes.extend_from_slice(&(record.len() as u64).to_le_bytes());
             bytes.extend_from_slice(record);
@@ -63,32 +65,15 @@ impl Engine {
         }
     }
 
-    fn checkpoint_of(&self, rest: Records, orphans: FxHashSet<NodeId>) -> Checkpoint {
-        let readable = self.snapshots.readable();
+    fn checkpoint_without(&self, orphans: FxHashSet<NodeId>) -> Checkpoint {
+        let (readable, lsn) = (self.snapshots.readable(), self.lsn);
         let (nodes, checkpoint_copies) = self.store.share(readable.low);
-        let Records { bytes, ends } = rest;
-        Checkpoint {
-            lsn: self.lsn,
-            readable,
-            nodes,
-            checkpoint_copies,
-            orphans,
-            rest: bytes,
-            rest_ends: ends,
-        }
-    }
-
-    /// The commits of clients at this server alone. Clients' reports shorten them without a record.
-    fn single_server_commits(&self, records: &mut Records) {
-        for (txn, decision, alone) in self.outcomes.iter() {
-            if let (Decision::Commit(at), true) = (decision, alone) {
-                records.push(&LogRecord::Commit { txn, at, staged: None, operations: Operations::NONE });
-            }
-        }
+        let Records { bytes: rest, ends: rest_ends } = self.records_beside_nodes();
+        Checkpoint { lsn, readable, nodes, checkpoint_copies, orphans, rest, rest_ends }
     }
 
     /// Records of everything that records have made, but the nodes, in a fixed order.
-    fn replicated_records(&self) -> Records {
+    fn records_beside_nodes(&self) -> Records {
         let mut records = Records::default();
         let Readable { low, next } = self.snapshots.readable();
         records.push(&LogRecord::LowWater { low, next });
@@ -101,12 +86,7 @@ impl Engine {
         for (tree, at) in self.store.dropped_after(low) {
             records.push(&LogRecord::TreeDropped { tree, at });
         }
-        let decided = self.outcomes.iter().filter(|(.., alone)| !alone);
-        let mut decided: Vec<_> = decided.map(|(txn, decision, _)| (txn, decision)).collect();
-        decided.sort_unstable_by_key(|(txn, _)| *txn);
-        for (txn, decision) in decided {
-            records.push(&LogRecord::Decide { txn, decision });
-        }
+        self.outcome_records(&mut records);
         let mut prepared: Vec<TxnId> = self.prepared.keys().copied().collect();
         prepared.sort_unstable();
         prepared.into_iter().for_each(|txn| self.prepared_records(txn, &mut records));
@@ -116,6 +96,34 @@ impl Engine {
             records.push(&LogRecord::Stage { name, part, operations });
         }
         records
+    }
+
+    fn outcome_records(&self, records: &mut Records) {
+        // First, for they drop what they cover: the ends that are left are kept all the same.
+        records.push(&LogRecord::Horizon(self.outcomes.horizon()));
+        let mut settled: Vec<_> = self.outcomes.all_settled().collect();
+        settled.sort_unstable_by_key(|(client, _)| *client);
+        for (client, report) in settled {
+            records.push(&LogRecord::Settled { client, report: report.clone() });
+        }
+        let mut commits: Vec<_> = self.outcomes.commits().collect();
+        commits.sort_unstable();
+        for (txn, birth, at) in commits {
+            records.push(&LogRecord::Commit { txn, birth, at, staged: None, operations: Operations::NONE });
+        }
+        let mut given_up: Vec<_> = self.outcomes.all_given_up().collect();
+        given_up.sort_unstable();
+        for (txn, birth) in given_up {
+            records.push(&LogRecord::GiveUp { txn, birth });
+        }
+        let mut ended: Vec<_> = self.outcomes.ended().collect();
+        ended.sort_unstable_by_key(|(txn, _)| *txn);
+        for (txn, TransactionEnd { decision, birth, participants }) in ended {
+            let participants = Participants::encode(participants);
+            // They were encoded just now.
+            let participants = Participants::decode(&participants).unwrap_or(Participants::NONE);
+            records.push(&LogRecord::Decide { txn, birth: *birth, participants, decision: *decision });
+        }
     }
 
     /// Records of a prepared transaction: first the operations that apply wherever it commits, then
@@ -128,8 +136,9 @@ impl Engine {
         let operations: Vec<NodeOperation<'_>> =
             prepared.pending.iter().filter_map(PendingWrite::pending).collect();
         records.operations(&operations, |records, operations| {
-            let (at, staged) = (prepared.at, None);
-            records.push(&LogRecord::Prepare { txn, at, participants, staged, operations });
+            let PreparedTxn { at, birth, waits, .. } = *prepared;
+            let staged = None;
+            records.push(&LogRecord::Prepare { txn, birth, waits, at, participants, staged, operations });
         });
         let mut departed: Vec<_> = prepared.pending.iter().filter_map(PendingWrite::departed).collect();
         // After a checkpoint those that have moved again come before the others.
@@ -156,30 +165,36 @@ impl Engine {
         self.lsn += 1;
         let mut highest = Timestamp::ZERO;
         match record {
-            LogRecord::Commit { txn, at, staged, operations } => {
+            LogRecord::Commit { txn, birth, at, staged, operations } => {
                 // In a checkpoint of an earlier version, which has the newest versions only.
                 self.has_newest_only |= *txn == NO_TXN;
                 // Records before this one have staged the parts.
                 let parts = self.staging.take(txn.client, *staged).unwrap_or_default();
-                self.apply_commit(0, *txn, *at, OperationScript::new(parts.as_ref(), *operations));
+                self.apply_commit(*txn, (*birth, *at), OperationScript::new(parts.as_ref(), *operations));
                 highest = *at;
             }
-            LogRecord::Prepare { txn, at, participants, staged, operations } => {
+            LogRecord::Prepare { txn, birth, waits, at, participants, staged, operations } => {
                 let parts = self.staging.take(txn.client, *staged).unwrap_or_default();
+                let participants = owned(participants);
+                let vote = PreparedVote { at: *at, birth: *birth, waits: *waits, participants };
                 // Its age counts from the start.
-                self.apply_prepare(
-                    0,
-                    *txn,
-                    *at,
-                    participants,
-                    OperationScript::new(parts.as_ref(), *operations),
-                );
+                self.apply_prepare(0, *txn, vote, OperationScript::new(parts.as_ref(), *operations));
                 highest = *at;
             }
             LogRecord::Stage { name, operations, .. } => self.staging.push(*name, operations, 0),
             LogRecord::Unstage { name } => drop(self.staging.remove(*name)),
-            LogRecord::Decide { txn, decision } => self.apply_decision(*txn, *decision),
-            LogRecord::Forget { txn } => drop(self.outcomes.forget(*txn)),
+            LogRecord::Decide { txn, birth, participants, decision } => {
+                let (decision, birth, participants) = (*decision, *birth, owned(participants));
+                self.apply_decision(*txn, TransactionEnd { decision, birth, participants });
+            }
+            LogRecord::Refuse { txn, birth, participants } => {
+                let (decision, birth, participants) = (Decision::Abort, *birth, owned(participants));
+                self.apply_decision(*txn, TransactionEnd { decision, birth, participants });
+            }
+            LogRecord::GiveUp { txn, birth } => self.outcomes.give_up(*txn, *birth),
+            LogRecord::Settled { client, report } => self.outcomes.settle(*client, report),
+            LogRecord::Horizon(horizon) => self.outcomes.raise(*horizon, self.settings.server),
+            LogRecord::Forget { txn } => self.outcomes.forget(*txn),
             LogRecord::Ceiling(at) => {
                 // A later ceiling may be lower: the server was shut down cleanly.
                 self.ceiling = *at;
