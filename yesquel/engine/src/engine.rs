@@ -102,14 +102,14 @@ pub struct Engine {
     pub(crate) forget: ForgetState,
     pub(crate) counters: FxHashMap<NodeId, u64>,
     pub(crate) snapshots: Snapshots,
+    /// Uptime in milliseconds of each server's last report.
+    pub(crate) peers_heard_ms: BTreeMap<ServerId, u64>,
     /// Time of the newest change of a node.
     pub(crate) last_change: Timestamp,
     /// When the low-water mark was last raised, by uptime.
     pub(crate) raised_at_ms: Option<u64>,
     /// The checkpoint being loaded has the newest versions only.
     pub(crate) has_newest_only: bool,
-    /// Uptime in milliseconds of each server's last report.
-    pub(crate) peers_heard_ms: BTreeMap<ServerId, u64>,
     pub(crate) lsn: u64,
     /// Scratch space for parts of an answer.
     pub(crate) buffers: AnswerBuffers,
@@ -180,10 +180,10 @@ impl Engine {
             queue_targets: Vec::new(),
             forget: ForgetState::default(),
             counters: FxHashMap::default(),
+            peers_heard_ms: BTreeMap::new(),
             last_change: Timestamp::ZERO,
             raised_at_ms: None,
             has_newest_only: false,
-            peers_heard_ms: BTreeMap::new(),
             lsn: 0,
             buffers: AnswerBuffers::default(),
             samples: HotKeySamples::default(),

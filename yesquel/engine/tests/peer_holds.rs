@@ -11,6 +11,7 @@ const PEER: ServerId = ServerId(3);
 struct Server {
     engine: Engine,
     now: Now,
+    writes: u64,
 }
 
 impl Server {
@@ -18,25 +19,29 @@ impl Server {
         Server {
             engine: Engine::new(EngineSettings::default()),
             now: Now { wall_ms: 1_000_000, uptime_ms: 0 },
+            writes: 0,
         }
     }
 
-    /// Takes a snapshot, and changes something after it: otherwise the mark need not rise.
-    fn snapshot(&mut self) -> Timestamp {
-        let snapshot = self.engine.clock(self.now);
+    /// Changes something, so that there are versions to collect.
+    fn write(&mut self) {
+        self.writes += 1;
+        let node = NodeId::root(TreeId::new(self.writes).unwrap(), ServerId(0));
         let new = NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() };
-        let root = NodeId::root(TreeId::new(1).unwrap(), ServerId(0));
-        let operations =
-            Operations::encode(&[NodeOperation { node: root, write: WriteOperation::Create(new) }]);
-        let operations = Operations::decode(&operations).unwrap();
-        let (txn, birth) = (TxnId { client: 1, number: 1 }, Timestamp::from_ms(self.now.wall_ms));
-        let (at, seen) = (None, Timestamp::ZERO);
-        let commit = Request::Commit { txn, birth, snapshot: at, seen, lease: 0, staged: None, operations };
+        let create = Operations::encode(&[NodeOperation { node, write: WriteOperation::Create(new) }]);
+        let commit = Request::Commit {
+            txn: TxnId { client: 1, number: self.writes },
+            birth: Timestamp::from_ms(self.now.wall_ms),
+            snapshot: None,
+            seen: Timestamp::ZERO,
+            lease: 0,
+            staged: None,
+            operations: Operations::decode(&create).unwrap(),
+        };
         let mut bytes = Vec::new();
         commit.write(&mut ByteWriter(&mut bytes));
-        let caller = Caller { connection: 1, request: 1 };
+        let caller = Caller { connection: 1, request: self.writes };
         self.engine.handle(self.now, caller, &bytes, &mut Effects::default()).unwrap();
-        snapshot
     }
 
     /// Lets time pass; another server reports a snapshot every 200 ms, if one is given.
@@ -58,7 +63,8 @@ impl Server {
 fn a_snapshot_that_another_server_reports_stays_readable() {
     let mut server = Server::new();
     server.pass(5_000, None);
-    let snapshot = server.snapshot();
+    let snapshot = server.engine.clock(server.now);
+    server.write();
     server.pass(60_000, Some([Some(snapshot), None]));
     assert!(server.engine.is_kept(snapshot));
     // Its clients release it.
@@ -70,7 +76,8 @@ fn a_snapshot_that_another_server_reports_stays_readable() {
 fn the_last_report_of_a_silent_server_counts_for_ten_seconds() {
     let mut server = Server::new();
     server.pass(5_000, None);
-    let snapshot = server.snapshot();
+    let snapshot = server.engine.clock(server.now);
+    server.write();
     server.pass(1_000, Some([Some(snapshot), None]));
     server.pass(9_900, None);
     assert!(server.engine.is_kept(snapshot));

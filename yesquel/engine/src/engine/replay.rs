@@ -45,7 +45,7 @@ impl Records {
 impl Engine {
     /// Returns the present state, to be written while the engine goes on. Visits each node.
     pub fn checkpoint(&self) -> Checkpoint {
-        self.checkpoint_without(FxHashSet::default())
+        self.checkpoint_of(self.replicated_records(), FxHashSet::default())
     }
 
     /// Returns the replicated state in its canonical form: the records of a checkpoint, each after
@@ -54,7 +54,7 @@ impl Engine {
     pub fn canonical(&self) -> Vec<u8> {
         let orphans = self.store.orphans(self.snapshots.readable());
         let mut bytes = Vec::new();
-        let mut checkpoint = self.checkpoint_without(orphans);
+        let mut checkpoint = self.checkpoint_of(self.replicated_records(), orphans);
         let written: Result<(), std::convert::Infallible> = checkpoint.write(|record| {
             bytes.extend_from_slice(&(record.len() as u64).to_le_bytes());
             bytes.extend_from_slice(record);
@@ -65,15 +65,23 @@ impl Engine {
         }
     }
 
-    fn checkpoint_without(&self, orphans: FxHashSet<NodeId>) -> Checkpoint {
-        let (readable, lsn) = (self.snapshots.readable(), self.lsn);
+    fn checkpoint_of(&self, rest: Records, orphans: FxHashSet<NodeId>) -> Checkpoint {
+        let readable = self.snapshots.readable();
         let (nodes, checkpoint_copies) = self.store.share(readable.low);
-        let Records { bytes: rest, ends: rest_ends } = self.records_beside_nodes();
-        Checkpoint { lsn, readable, nodes, checkpoint_copies, orphans, rest, rest_ends }
+        let Records { bytes, ends } = rest;
+        Checkpoint {
+            lsn: self.lsn,
+            readable,
+            nodes,
+            checkpoint_copies,
+            orphans,
+            rest: bytes,
+            rest_ends: ends,
+        }
     }
 
     /// Records of everything that records have made, but the nodes, in a fixed order.
-    fn records_beside_nodes(&self) -> Records {
+    fn replicated_records(&self) -> Records {
         let mut records = Records::default();
         let Readable { low, next } = self.snapshots.readable();
         records.push(&LogRecord::LowWater { low, next });
@@ -98,6 +106,7 @@ impl Engine {
         records
     }
 
+    /// Records of the ends of transactions, and of what is covered.
     fn outcome_records(&self, records: &mut Records) {
         // First, for they drop what they cover: the ends that are left are kept all the same.
         records.push(&LogRecord::Horizon(self.outcomes.horizon()));

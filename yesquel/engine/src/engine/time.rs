@@ -143,6 +143,11 @@ impl Engine {
         self.frozen = Some(Frozen { ceiling: self.ceiling, whole: self.ceiling });
     }
 
+    /// Returns the ceiling: no timestamp above it has been given out.
+    pub fn ceiling(&self) -> Timestamp {
+        self.ceiling
+    }
+
     /// Raises the low-water mark as proposed, by a record, if that lets something be collected: once a
     /// second, or at once when memory is nearly spent. An engine in which nothing changes writes no
     /// record.

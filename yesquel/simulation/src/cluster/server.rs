@@ -10,6 +10,7 @@ use std::{
     task::{Poll, Waker},
 };
 use yesquel_engine::{Caller, Engine, EngineSettings, LogRecord, Now};
+use yesquel_log::LogIdentity;
 use yesquel_model::{ServerId, Timestamp, TxnId};
 use yesquel_node::{
     CheckpointWriter, GroupCore, GroupLog, GroupWork, LogFailure, LogOptions, LogSizes, OpenError,
@@ -96,9 +97,9 @@ impl SimulatedServer {
         EngineSettings {
             server: ServerId(self.number as u16),
             recover_after_ms: 200,
+            grace_ms: 2_000,
             // Snapshots of some servers outlive a restart.
             return_ms: 1_000 * ((self.number as u64 + 1) % 2),
-            grace_ms: 2_000,
             // At two cells a node with many is split into parts of one.
             node_cells_max: 4 - self.number % 3,
             node_load_max: 5,
@@ -117,7 +118,8 @@ impl SimulatedServer {
         // Some servers preallocate the log.
         let preallocated_bytes = self.segment_bytes % 3 * 300;
         let sizes = LogSizes { segment_bytes_max: self.segment_bytes, preallocated_bytes };
-        open_group(self.disk.clone(), self.settings(), options, sizes)
+        let identity = LogIdentity { group: self.number as u16, ..LogIdentity::default() };
+        open_group(self.disk.clone(), identity, self.settings(), options, sizes)
     }
 }
 
