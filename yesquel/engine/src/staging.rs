@@ -73,7 +73,8 @@ impl Staging {
         self.bytes += operations.bytes().len();
     }
 
-    /// Takes the parts of a transaction out.
+    /// Takes the parts of a transaction out. If some are missing, the others stay until they expire:
+    /// a refusal changes nothing.
     pub(crate) fn take(
         &mut self,
         client: u64,
@@ -81,9 +82,8 @@ impl Staging {
     ) -> Result<Option<StagedParts>, Refusal> {
         let Some(staged) = staged else { return Ok(None) };
         let name = TxnId { client, number: staged.number };
-        match self.remove(name) {
-            Some(parts) if parts.parts.len() as u64 == staged.parts => Ok(Some(parts)),
-            // Parts are missing: they have expired.
+        match self.all.get(&name) {
+            Some(parts) if parts.parts.len() as u64 == staged.parts => Ok(self.remove(name)),
             _ => Err(Refusal::GivenUp(name)),
         }
     }

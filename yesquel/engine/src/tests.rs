@@ -4,7 +4,7 @@ use crate::{Caller, Effects, Engine, EngineSettings, LogRecord, Now};
 use yesquel_model::{Conflict, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
     Answer, ByteWriter, Decision, Expect, LargeValue, NewNode, NodeKind, NodeOperation, Operations,
-    Participants, Question, Questions, Reply, Request, WriteOperation,
+    Participants, Question, Questions, Reply, Request, Staged, WriteOperation,
 };
 
 /// An engine, and everything that it has logged.
@@ -185,6 +185,30 @@ impl Server {
         engine.audit().unwrap();
         assert!(engine.canonical() == self.engine.canonical());
     }
+}
+
+/// A commit that names more parts than there are is refused, and changes nothing: no record says
+/// that the parts are gone.
+#[test]
+fn a_refused_commit_leaves_staged_parts() {
+    let mut server = Server::new();
+    let bytes = Operations::encode(&[put(0, b"a")]);
+    let operations = Operations::decode(&bytes).unwrap();
+    let name = txn(2);
+    server.send(&Request::Stage { name, part: 0, operations });
+    server.send(&Request::Commit {
+        txn: txn(3),
+        birth: Timestamp::from_ms(server.now.wall_ms),
+        snapshot: None,
+        seen: Timestamp::ZERO,
+        lease: 0,
+        staged: Some(Staged { number: 2, parts: 2 }),
+        operations: Operations::NONE,
+    });
+    let answers = server.answers();
+    let refused = Reply::Refused { operation: None, refusal: Refusal::GivenUp(name) };
+    assert_eq!(Reply::decode(&answers[1].1), Ok(refused));
+    server.comes_back();
 }
 
 /// A decision's caller gets its own reply, and not those of the requests that waited.
