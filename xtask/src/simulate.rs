@@ -40,6 +40,7 @@ const TESTS: &[Test] = &[
     Test { name: "log", package: "yesquel-log", test: "crash" },
     Test { name: "accounts", package: "yesquel-client", test: "several_servers" },
     Test { name: "cluster", package: "yesquel-tree", test: "cluster" },
+    Test { name: "replication", package: "yesquel-replication", test: "group" },
     Test { name: "sql", package: "yesquel-differential", test: "random" },
     Test { name: "sqllogictest", package: "yesquel-differential", test: "logic" },
 ];

@@ -160,6 +160,8 @@ impl Replica {
             max_inflight_msgs: 64,
             check_quorum: true,
             pre_vote: true,
+            // Entries proposed together travel together.
+            batch_append: true,
             ..Config::default()
         };
         let logger = slog::Logger::root(slog::Discard, slog::o!());

@@ -28,6 +28,7 @@ impl<E> EventQueue<E> {
     }
 
     /// Removes the next event and advances the time to it.
+    #[expect(clippy::should_implement_trait, reason = "events are added between two calls")]
     pub fn next(&mut self) -> Option<E> {
         let ((at_us, _), event) = self.events.pop_first()?;
         self.now_us = self.now_us.max(at_us);

@@ -190,7 +190,7 @@ impl World {
                 self.start(id);
                 change.learners.insert(id);
             }
-            _ => drop(change.removed.extend(learner)),
+            _ => change.removed.extend(learner),
         }
         change
     }

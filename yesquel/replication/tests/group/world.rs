@@ -237,7 +237,8 @@ impl World {
     /// Ends a machine's process, for some time.
     pub fn stop(&mut self, id: u64, power: bool) {
         let mut random = Random::new(self.random.next(1 << 30));
-        let longest_us = if self.random.next(4) == 0 { 20_000_000 } else { 2_000_000 };
+        // A vote that was forgotten shows only at once, in the same election.
+        let longest_us = [20_000_000, 20_000, 2_000_000, 2_000_000][self.random.next(4) as usize];
         let down_us = 1 + self.random.next(longest_us);
         let Some(machine) = self.machines.get_mut(&id) else { return };
         let power = power || machine.disk.power_is_lost();
