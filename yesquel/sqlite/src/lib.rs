@@ -13,6 +13,7 @@ mod compare;
 mod form;
 mod key;
 mod last_error;
+mod long_keys;
 mod record;
 mod row_numbers;
 mod scan;
