@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric, text::encode},
-    metrics::{counter::ConstCounter, gauge::ConstGauge},
+    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
     registry::Registry,
 };
 use std::{
@@ -77,8 +77,18 @@ impl Collector for ServerMetrics {
             "Bytes of messages of connections that have come in part",
             status.connections.unfinished,
         )?;
+        gauge(
+            "yesquel_not_serving",
+            "1 if the server serves nothing because of its clock",
+            status.peers.not_serving.is_some().into(),
+        )?;
         let transactions = &status.transactions;
         gauge("yesquel_transactions_undecided", "Prepared and not decided", transactions.undecided)?;
+        gauge(
+            "yesquel_transaction_undecided_oldest_milliseconds",
+            "Age of the oldest prepared transaction that is not decided",
+            transactions.undecided_oldest_ms,
+        )?;
         gauge("yesquel_leases", "Leases that are held", transactions.leases)?;
         gauge("yesquel_requests_waiting", "Requests that wait for one", transactions.waiting)?;
         gauge("yesquel_snapshots_held", "Connections that hold a snapshot", status.snapshots.holders)?;
@@ -121,7 +131,25 @@ impl Collector for ServerMetrics {
             status.snapshots.cancelled,
         )?;
         counter("yesquel_moved", "Refusals because a key had moved", requests.moved)?;
-        counter("yesquel_waits", "Times that a request waited for a transaction's end", requests.waits)
+        counter("yesquel_waits", "Times that a request waited for a transaction's end", requests.waits)?;
+        counter(
+            "yesquel_recoveries",
+            "Times that the other participants of a transaction were asked for their votes",
+            requests.recoveries,
+        )?;
+        if status.peers.clocks.is_empty() {
+            return Ok(());
+        }
+        let mut clocks = encoder.encode_descriptor(
+            "yesquel_peer_clock_ahead_milliseconds",
+            "How far the clock of another server is ahead of this one's",
+            None,
+            MetricType::Gauge,
+        )?;
+        status.peers.clocks.iter().try_for_each(|clock| {
+            let server = [("server", clock.server)];
+            ConstGauge::new(clock.ahead_ms).encode(clocks.encode_family(&server)?)
+        })
     }
 }
 

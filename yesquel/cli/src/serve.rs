@@ -11,8 +11,8 @@ use clap::{ArgGroup, Args, ValueEnum, value_parser};
 use std::{fmt, io::IsTerminal, path::PathBuf, sync::Arc};
 use tracing_subscriber::EnvFilter;
 use yesquel::{
-    Address, CLIENTS_MAX, DEFAULT_PORT, Durability, EngineSettings, LogOptions, SOCKET_MODE, Server,
-    ServerId, Techniques,
+    Address, AddressError, CLIENTS_MAX, DEFAULT_PORT, Durability, EngineSettings, LogOptions, PeerOptions,
+    SOCKET_MODE, Server, ServerId, Techniques,
 };
 
 /// When writes reach the disk.
@@ -85,6 +85,15 @@ pub(crate) struct ServeArguments {
     /// Number of this server among those that share databases
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     server: u16,
+    /// Another server that shares databases with this one, as NUMBER=ADDRESS; may be repeated
+    #[arg(long, value_name = "NUMBER=ADDRESS", value_parser = peer)]
+    peer: Vec<(ServerId, Address)>,
+    /// File whose first line is the credential that servers present to each other
+    #[arg(long, value_name = "FILE", env = "YESQUEL_PEER_CREDENTIAL_FILE")]
+    peer_credential_file: Option<PathBuf>,
+    /// PEM file of the certificates that sign those of other servers; encrypts the connections to them
+    #[arg(long, value_name = "FILE")]
+    peer_tls_ca: Option<PathBuf>,
     /// Address on which Prometheus can read metrics: host:port, at /metrics. Must be local, because metrics have neither encryption nor a credential
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<metrics::MetricsAddress>,
@@ -166,6 +175,14 @@ fn mode(text: &str) -> Result<FileMode, String> {
     mode.map(FileMode).ok_or_else(|| format!("'{text}' is no mode: write three octal digits, such as 660"))
 }
 
+/// Parses another server's number and address.
+fn peer(text: &str) -> Result<(ServerId, Address), String> {
+    let wrong = || format!("'{text}' is no server: write its number and its address, as in 1=host:7411");
+    let (number, address) = text.split_once('=').ok_or_else(wrong)?;
+    let number = number.parse().map_err(|_| wrong())?;
+    Ok((ServerId(number), address.parse().map_err(|error: AddressError| error.to_string())?))
+}
+
 fn begin_log(format: LogFormat) {
     let filter = EnvFilter::try_from_env("YESQUEL_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| StandardError);
@@ -187,6 +204,11 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<(), CliError> {
         _ => None,
     };
     let credential = arguments.credential_file.as_ref().map(connect::credential).transpose()?;
+    let peers = PeerOptions {
+        servers: arguments.peer.clone(),
+        credential: arguments.peer_credential_file.as_ref().map(connect::credential).transpose()?,
+        tls: arguments.peer_tls_ca.as_deref().map(|path| yesquel::tls::client(Some(path))).transpose()?,
+    };
     let settings = EngineSettings {
         server: ServerId(arguments.server),
         memory_bytes_max: arguments.memory.unwrap_or(usize::MAX),
@@ -210,6 +232,7 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<(), CliError> {
         socket_mode: arguments.socket_mode.0,
         tls,
         credential,
+        peers,
         clients_max: arguments.clients_max as usize,
     };
     let server = Arc::new(Server::start(arguments.data.as_deref(), settings, options, listen)?);

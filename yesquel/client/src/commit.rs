@@ -70,16 +70,20 @@ impl<T: Transport> Client<T> {
             }
         }
         let mut servers = writes.servers.iter();
-        let at = match (servers.next(), servers.next()) {
+        let committed = match (servers.next(), servers.next()) {
             (None, _) => return Ok(snapshot.unwrap_or_else(|| self.seen())),
             (Some((server, parts)), None) => {
                 let written = (writes.lease, staging.at(*server), parts.last());
-                self.commit_at_one(*server, snapshot, written).await?
+                self.commit_at_one(*server, snapshot, written).await
             }
-            _ => self.commit_at_several(snapshot, writes, staging).await?,
+            _ => self.commit_at_several(snapshot, writes, staging).await,
         };
-        self.note_seen(at);
-        Ok(at)
+        match &committed {
+            Ok(at) => self.note_seen(*at),
+            Err(CommitError::Refused { refusal, .. }) => self.note_refusal(*refusal),
+            Err(_) => {}
+        }
+        committed
     }
 
     async fn commit_at_one(

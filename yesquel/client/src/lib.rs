@@ -77,12 +77,19 @@ impl<T: Transport> Client<T> {
         self.in_flight.hold(snapshot)
     }
 
-    /// Converts a refusal. A snapshot that the server has dropped is no longer reported as held,
-    /// since it would hide the snapshots that are.
-    fn refused(&self, refusal: Refusal) -> RequestError {
+    /// Takes note of a refusal. A snapshot that the server has dropped is no longer reported as
+    /// held, since it would hide the snapshots that are. The next snapshot is not below the server's
+    /// oldest, wherever it is taken: after a restart the server's clock may be ahead of the others,
+    /// and would refuse again.
+    fn note_refusal(&self, refusal: Refusal) {
         if let Refusal::SnapshotTooOld { oldest, .. } = refusal {
             self.in_flight.dropped_below(oldest);
+            self.note_seen(oldest);
         }
+    }
+
+    fn refused(&self, refusal: Refusal) -> RequestError {
+        self.note_refusal(refusal);
         refusal.into()
     }
 

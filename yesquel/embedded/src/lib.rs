@@ -13,13 +13,10 @@ use std::{
 use yesquel_engine::{Caller, Engine, EngineSettings};
 use yesquel_fork as fork;
 use yesquel_model::ServerId;
-use yesquel_server::{Core, CoreError, DataFolder, LogOptions, ReplySink, Time};
+use yesquel_server::{Core, CoreError, DataFolder, LOCAL_CONNECTION, LogOptions, ReplySink, Time};
 use yesquel_transport::{
     HeartbeatSource, LossCause, LostCall, OPENED_BEFORE_FORK, Transport, take_cancelled,
 };
-
-/// Connection number of the calls from this process. Connections by sockets have other numbers.
-const LOCAL: u64 = 0;
 
 /// A call without an immediate reply, or whose late reply was not taken yet.
 #[derive(Default)]
@@ -46,7 +43,7 @@ struct ReplyRouter<D> {
 
 impl<D: ReplySink> ReplySink for ReplyRouter<D> {
     fn deliver(&self, caller: Caller, reply: &[u8]) {
-        if caller.connection != LOCAL {
+        if caller.connection != LOCAL_CONNECTION {
             return self.others.deliver(caller, reply);
         }
         // The caller may have cancelled the call.
@@ -57,13 +54,13 @@ impl<D: ReplySink> ReplySink for ReplyRouter<D> {
     }
 
     fn reply_held(&self, caller: Caller, bytes: usize) {
-        if caller.connection != LOCAL {
+        if caller.connection != LOCAL_CONNECTION {
             self.others.reply_held(caller, bytes);
         }
     }
 
     fn reply_released(&self, caller: Caller, bytes: usize) {
-        if caller.connection != LOCAL {
+        if caller.connection != LOCAL_CONNECTION {
             self.others.reply_released(caller, bytes);
         }
     }
@@ -125,7 +122,7 @@ impl EmbeddedServer {
     pub fn in_memory_with(
         settings: EngineSettings,
         time: impl Time + 'static,
-        others: impl ReplySink,
+        others: impl ReplySink + Send + Sync + 'static,
     ) -> EmbeddedServer {
         let pending = PendingCalls::default();
         let post = ReplyRouter { pending: pending.clone(), others };
@@ -148,7 +145,7 @@ impl EmbeddedServer {
         settings: EngineSettings,
         options: LogOptions,
         time: impl Time + 'static,
-        others: impl ReplySink,
+        others: impl ReplySink + Send + Sync + 'static,
     ) -> Result<EmbeddedServer, CoreError> {
         let pending = PendingCalls::default();
         let post = ReplyRouter { pending: pending.clone(), others };
@@ -238,7 +235,7 @@ impl Transport for EmbeddedServer {
             begun = Err(lost(OPENED_BEFORE_FORK.to_owned()));
         } else if server == self.server {
             let number = unique();
-            let caller = Caller { connection: LOCAL, request: number };
+            let caller = Caller { connection: LOCAL_CONNECTION, request: number };
             // Under the core's lock, so that the reply cannot arrive before the call is registered.
             let later = || {
                 self.pending.lock().insert(number, PendingCall::default());

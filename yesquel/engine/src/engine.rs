@@ -5,6 +5,8 @@ mod check;
 mod commit;
 mod lease;
 mod peek;
+mod peer_holds;
+mod recovery;
 mod replay;
 mod status;
 mod time;
@@ -21,9 +23,13 @@ use crate::{
     staging::{CommitPayload, Staging},
     store::{NodeStore, TreeEnd},
     transaction::{KnownVote, OutcomeTable, PreparedTxn},
+    wanted_lease::WantedLease,
 };
 use rustc_hash::FxHashMap;
-use yesquel_model::{HybridClock, Key, LocalId, NodeId, Refusal, ShardedCounter, Timestamp, TreeId, TxnId};
+use std::collections::BTreeMap;
+use yesquel_model::{
+    HybridClock, Key, LocalId, NodeId, Refusal, ServerId, ShardedCounter, Timestamp, TreeId, TxnId,
+};
 use yesquel_wire::{Malformed, Operations, Participants, Questions, Reply, Request, Vote};
 
 /// Nodes that one [`Engine::tick`] collects: some milliseconds of work.
@@ -37,7 +43,15 @@ const SWEEP_NODES_MAX: usize = 16 << 10;
 struct WaitingRequest {
     caller: Caller,
     request: Box<[u8]>,
-    since_ms: u64,
+}
+
+/// A request that waits until its timestamp is near enough.
+#[derive(Debug)]
+pub(crate) struct DelayedRequest {
+    pub(crate) caller: Caller,
+    pub(crate) request: Box<[u8]>,
+    /// Physical time, in milliseconds, from which on it is.
+    pub(crate) fits_at_ms: u64,
 }
 
 /// State that can still be read after the log has failed.
@@ -73,8 +87,11 @@ pub struct Engine {
     pub(crate) staging: Staging,
     pub(crate) leases: Leases,
     waiting: FxHashMap<TxnId, Vec<WaitingRequest>>,
+    pub(crate) delayed: Vec<DelayedRequest>,
     pub(crate) counters: FxHashMap<NodeId, u64>,
     pub(crate) snapshots: Snapshots,
+    /// Uptime in milliseconds of each server's last report.
+    pub(crate) peers_heard_ms: BTreeMap<ServerId, u64>,
     pub(crate) lsn: u64,
     /// Scratch space for parts of an answer.
     pub(crate) buffers: AnswerBuffers,
@@ -108,6 +125,7 @@ pub(crate) struct EngineCounts {
     pub(crate) conflicts: u64,
     pub(crate) moved: u64,
     pub(crate) waits: u64,
+    pub(crate) recoveries: u64,
     pub(crate) refused_memory: u64,
 }
 
@@ -133,7 +151,9 @@ impl Engine {
             staging: Staging::default(),
             leases: Leases::default(),
             waiting: FxHashMap::default(),
+            delayed: Vec::new(),
             counters: FxHashMap::default(),
+            peers_heard_ms: BTreeMap::new(),
             lsn: 0,
             buffers: AnswerBuffers::default(),
             samples: HotKeySamples::default(),
@@ -142,6 +162,11 @@ impl Engine {
             lookups: ShardedCounter::default(),
             extra_questions: ShardedCounter::default(),
         }
+    }
+
+    /// The server's id.
+    pub fn server(&self) -> ServerId {
+        self.settings.server
     }
 
     /// Number of the last log record, made or replayed.
@@ -179,23 +204,65 @@ impl Engine {
             return Ok(());
         }
         let request = Request::decode(bytes)?;
+        if matches!(request, Request::Lease { .. }) {
+            // Requests that wait for an expired lease come first.
+            self.serve_leases(now, effects);
+        }
+        let start = effects.bytes.len();
         let decided = match &request {
             Request::Decide { txn, .. } => Some(*txn),
             _ => None,
         };
-        let outcome = self.answer(now, request, effects);
+        let prepared = match &request {
+            Request::Prepare { txn, .. } => Some(*txn),
+            _ => None,
+        };
+        let outcome = self.answer(now, caller, request, effects);
+        if let Some(txn) = prepared {
+            self.prepared_by(txn, caller.connection);
+        }
+        self.conclude(now, caller, bytes, start, outcome, effects);
+        if let Some(txn) = decided {
+            // After the reply to the request itself, which is complete now.
+            self.wake(now, txn, effects);
+        }
+        if self.leases.is_freed() {
+            self.serve_leases(now, effects);
+        }
+        Ok(())
+    }
+
+    /// Completes the reply to a request, whose bytes begin at `start`, or keeps the request.
+    fn conclude(
+        &mut self,
+        now: Now,
+        caller: Caller,
+        bytes: &[u8],
+        start: usize,
+        outcome: Result<u64, Stop>,
+        effects: &mut Effects,
+    ) {
         match outcome {
             Ok(needs_lsn) => self.reply(caller, start, needs_lsn, effects),
             Err(Stop::Wait(_)) if self.frozen.is_some() => {
                 // No outcome can be recorded any more.
                 effects.bytes.truncate(start);
-                self.refuse_for_disk(caller, effects);
+                self.refuse(caller, Refusal::DiskFailed, 0, effects);
             }
             Err(Stop::Wait(txn)) => {
                 self.counts.waits += 1;
                 effects.bytes.truncate(start);
-                let waiting = WaitingRequest { caller, request: bytes.into(), since_ms: now.uptime_ms };
+                self.hasten_recovery(now, txn);
+                let waiting = WaitingRequest { caller, request: bytes.into() };
                 self.waiting.entry(txn).or_default().push(waiting);
+            }
+            Err(Stop::Queue(wanted)) => {
+                effects.bytes.truncate(start);
+                self.enqueue(now, *wanted, caller, bytes, effects);
+            }
+            Err(Stop::Delay { fits_at_ms }) => {
+                effects.bytes.truncate(start);
+                self.delayed.push(DelayedRequest { caller, request: bytes.into(), fits_at_ms });
             }
             Err(Stop::Refuse(operation, refusal)) => {
                 match refusal {
@@ -210,11 +277,6 @@ impl Engine {
                 self.reply(caller, start, needs_lsn, effects);
             }
         }
-        if let Some(txn) = decided {
-            // After the reply to the request itself, which is complete now.
-            self.wake(now, txn, effects);
-        }
-        Ok(())
     }
 
     pub(crate) fn reply(&self, caller: Caller, start: usize, needs_lsn: u64, effects: &mut Effects) {
@@ -222,7 +284,13 @@ impl Engine {
     }
 
     /// Appends the reply to the effects' bytes and returns the log record that it depends on.
-    fn answer(&mut self, now: Now, request: Request<'_>, effects: &mut Effects) -> Result<u64, Stop> {
+    fn answer(
+        &mut self,
+        now: Now,
+        caller: Caller,
+        request: Request<'_>,
+        effects: &mut Effects,
+    ) -> Result<u64, Stop> {
         if self.frozen.is_some() && !matches!(request, Request::Read { .. }) {
             return Err(Refusal::DiskFailed.into());
         }
@@ -279,14 +347,15 @@ impl Engine {
                 Reply::Done
             }
             Request::Outcome { txn } => Reply::Outcome(self.outcome(now, txn)),
-            Request::Lease { holder, tree, range, ms, seen } => {
+            Request::Lease { holder, tree, range, ms, wait_ms, seen } => {
                 self.witness(now, seen)?;
-                let (at, needs_lsn) = self.lease(now, holder, (tree, range), ms, effects)?;
+                let wanted = WantedLease { holder, tree, range, ms, wait_ms };
+                let (at, needs_lsn) = self.lease(now, caller, wanted, effects)?;
                 Reply::Leased(at).write(&mut effects.bytes);
                 return Ok(needs_lsn);
             }
             Request::Release { holder } => {
-                self.leases.release(holder);
+                self.release(holder);
                 Reply::Done
             }
             // The driver answers these; it knows more.
@@ -371,16 +440,23 @@ impl Engine {
         let last = if self.ceiling_lsn <= synced { self.ceiling } else { self.ceiling_before };
         let before = lost.map_or(Timestamp::MAX, |lost| Timestamp(lost.0.saturating_sub(1)));
         self.frozen = Some(Frozen { ceiling: last, whole: last.min(before) });
-        let waiting = std::mem::take(&mut self.waiting);
-        for WaitingRequest { caller, .. } in waiting.into_values().flatten() {
-            self.refuse_for_disk(caller, effects);
+        self.refuse_waiting(Refusal::DiskFailed, effects);
+    }
+
+    /// Refuses all requests that wait.
+    pub fn refuse_waiting(&mut self, refusal: Refusal, effects: &mut Effects) {
+        let waiting = std::mem::take(&mut self.waiting).into_values().flatten();
+        let delayed = std::mem::take(&mut self.delayed).into_iter().map(|delayed| delayed.caller);
+        let leased = self.leases.take_waiting();
+        for caller in waiting.map(|waiting| waiting.caller).chain(delayed).chain(leased) {
+            self.refuse(caller, refusal, 0, effects);
         }
     }
 
-    fn refuse_for_disk(&self, caller: Caller, effects: &mut Effects) {
+    fn refuse(&self, caller: Caller, refusal: Refusal, needs_lsn: u64, effects: &mut Effects) {
         let start = effects.bytes.len();
-        Reply::Refused { operation: None, refusal: Refusal::DiskFailed }.write(&mut effects.bytes);
-        self.reply(caller, start, 0, effects);
+        Reply::Refused { operation: None, refusal }.write(&mut effects.bytes);
+        self.reply(caller, start, needs_lsn, effects);
     }
 
     /// Retries the requests that waited for a transaction.
@@ -433,13 +509,16 @@ impl Engine {
         self.snapshots.hold(connection, oldest, more);
     }
 
-    /// Ends a connection: its snapshots are released and its waiting requests dropped.
+    /// Ends a connection: its snapshots and leases are released and its waiting requests dropped.
     pub fn disconnected(&mut self, connection: u64) {
         self.snapshots.hold(connection, [None; 2], false);
+        self.leases.disconnected(connection);
         for waiting in self.waiting.values_mut() {
             waiting.retain(|waiting| waiting.caller.connection != connection);
         }
         self.waiting.retain(|_, waiting| !waiting.is_empty());
+        self.delayed.retain(|delayed| delayed.caller.connection != connection);
+        self.recover_of_connection(connection);
     }
 
     /// Records that a client knows the outcomes of its transactions up to a number.
@@ -448,13 +527,14 @@ impl Engine {
     }
 
     /// Advances time: raises the low-water mark, collects garbage, and recovers undecided
-    /// transactions that requests have waited for too long. Call it about every 50 ms.
+    /// transactions. Call it about every 50 ms.
     pub fn tick(&mut self, now: Now, effects: &mut Effects) {
         if self.frozen.is_some() {
             // All reads use the same snapshots: none of their versions may be collected.
             return;
         }
         let last = self.clock.now(now.wall_ms);
+        self.expire_peers(now);
         self.snapshots.tick(now.uptime_ms, last);
         self.relieve_memory();
         let second = (now.uptime_ms / 1_000) as u16;
@@ -468,27 +548,19 @@ impl Engine {
         }
         self.collect(last, COLLECT_NODES_MAX);
         self.store.sweep(self.snapshots.low(), SWEEP_NODES_MAX);
-        self.leases.expire(now.uptime_ms);
+        self.serve_leases(now, effects);
         self.outcomes.expire(now.uptime_ms.saturating_sub(self.settings.outcomes_kept_ms));
         for name in self.staging.late(now.uptime_ms) {
             self.staging.remove(name);
             self.log(&LogRecord::Unstage { name }, effects);
         }
-        let after = self.settings.recover_after_ms;
-        let late = self.waiting.iter().filter(|(txn, waiting)| {
-            let waited = waiting.iter().any(|waiting| waiting.since_ms + after <= now.uptime_ms);
-            waited && self.prepared.contains_key(txn)
-        });
-        let mut late: Vec<TxnId> = late.map(|(txn, _)| *txn).collect();
-        late.sort_unstable();
-        for txn in late {
-            self.recover(now, txn, effects);
-        }
+        self.recover_due(now, effects);
+        self.answer_delayed(now, effects);
     }
 
-    /// Number of requests that wait for an outcome.
+    /// Number of requests that wait for an outcome or a lease.
     pub(crate) fn waiting_count(&self) -> usize {
-        self.waiting.values().map(Vec::len).sum()
+        self.leases.waiting() + self.waiting.values().map(Vec::len).sum::<usize>()
     }
 
     /// Takes the nodes that have exceeded the size limit since the last call.

@@ -16,6 +16,7 @@ mod leases;
 mod load;
 mod node;
 mod record;
+mod recovery_timer;
 mod settings;
 mod snapshots;
 mod staging;
@@ -24,6 +25,7 @@ mod techniques;
 #[cfg(test)]
 mod tests;
 mod transaction;
+mod wanted_lease;
 mod write_target;
 
 pub use checkpoint::Checkpoint;

@@ -15,6 +15,9 @@ pub struct EngineSettings {
     /// How long a request waits for an undecided transaction before the participants are asked, in
     /// milliseconds.
     pub recover_after_ms: u64,
+    /// Age of an undecided transaction at which the participants are asked though no request waits
+    /// for it, in milliseconds.
+    pub recover_age_ms: u64,
     /// How long the outcomes of a silent client's transactions are kept, in milliseconds.
     pub outcomes_kept_ms: u64,
     /// Memory budget for nodes, checkpoints in progress, and transactions in progress, in bytes.
@@ -44,6 +47,7 @@ impl Default for EngineSettings {
             grace_ms: 1_000,
             snapshot_age_ms_max: 3_600_000,
             recover_after_ms: 500,
+            recover_age_ms: 2_000,
             outcomes_kept_ms: 600_000,
             memory_bytes_max: usize::MAX,
             node_cells_max: 128,

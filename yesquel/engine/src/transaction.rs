@@ -1,5 +1,6 @@
 //! Prepared transactions, and the outcomes that a client or server may still ask for.
 
+use crate::recovery_timer::RecoveryTimer;
 use crate::snapshots::Readable;
 use crate::write_target::WriteTarget;
 use rustc_hash::FxHashMap;
@@ -162,6 +163,9 @@ pub(crate) struct PreparedTxn {
     pub(crate) bytes: usize,
     /// Votes that recovery has learned.
     pub(crate) yes: Vec<(ServerId, Timestamp)>,
+    pub(crate) recovery: RecoveryTimer,
+    /// Holder whose leases its commit releases; leases do not survive a restart.
+    pub(crate) ends_lease: Option<TxnId>,
 }
 
 impl PreparedTxn {

@@ -6,7 +6,10 @@
 mod common;
 
 use yesquel_engine::{Caller, Effects, Engine, EngineSettings, Now};
-use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId, limits::CLOCK_AHEAD_MS_MAX};
+use yesquel_model::{
+    KeyRange, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId,
+    limits::{CLOCK_AHEAD_MS_MAX, CLOCK_HELD_MS_MAX},
+};
 use yesquel_seeds::{Random, check_seeds};
 use yesquel_wire::{
     ByteWriter, Expect, NewNode, NodeKind, NodeOperation, Operations, Question, Questions, Reply, Request,
@@ -231,4 +234,73 @@ fn timestamps_never_decrease_for_any_seed() {
             }
         }
     });
+}
+
+impl Server {
+    /// Reads with a timestamp so far ahead of physical time. Returns the reply, unless the request
+    /// is held.
+    fn read_ahead(&mut self, ahead_ms: u64) -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        Question::Lookup { node: root(), key: b"key" }.write(&mut ByteWriter(&mut bytes));
+        let questions = Questions::decode(&bytes).unwrap();
+        let seen = Timestamp::from_ms(self.now.wall_ms + ahead_ms);
+        let mut bytes = Vec::new();
+        Request::Read { snapshot: None, seen, questions }.write(&mut ByteWriter(&mut bytes));
+        let caller = Caller { connection: 1, request: 1 };
+        self.engine.handle(self.now, caller, &bytes, &mut self.effects).unwrap();
+        self.take_reply()
+    }
+
+    fn take_reply(&mut self) -> Option<Vec<u8>> {
+        let reply = self.effects.replies.first();
+        let reply = reply.map(|reply| self.effects.bytes[reply.bytes.clone()].to_vec());
+        self.keep();
+        reply
+    }
+
+    /// Lets time pass in ticks of 50 ms until a held request is answered. Returns the time.
+    fn wait_for_reply(&mut self) -> u64 {
+        for ticks in 1..100 {
+            self.now.wall_ms += 50;
+            self.now.uptime_ms += 50;
+            self.engine.tick(self.now, &mut self.effects);
+            if self.take_reply().is_some() {
+                return ticks * 50;
+            }
+        }
+        panic!("the request is held for ever");
+    }
+}
+
+#[test]
+fn requests_a_little_too_far_ahead_are_held_until_they_fit() {
+    let mut server = Server::new();
+    assert!(server.read_ahead(CLOCK_AHEAD_MS_MAX).is_some());
+    let mut server = Server::new();
+    assert_eq!(server.read_ahead(900), None);
+    assert_eq!(server.wait_for_reply(), 400);
+    // The clock did not move further than the timestamp.
+    assert!(server.ahead_ms() <= CLOCK_AHEAD_MS_MAX);
+    // Beyond a second it is refused at once, with the server's time.
+    let reply = server.read_ahead(CLOCK_HELD_MS_MAX + 1).unwrap();
+    let Ok(Reply::Refused { refusal: Refusal::TooFarAhead(ahead), .. }) = Reply::decode(&reply) else {
+        panic!("{:?}", Reply::decode(&reply))
+    };
+    assert_eq!(ahead.ours, Timestamp::from_ms(server.now.wall_ms));
+    // A held request ends with its connection.
+    assert_eq!(server.read_ahead(900), None);
+    server.engine.disconnected(1);
+    server.pass(2_000);
+    assert_eq!(server.take_reply(), None);
+}
+
+#[test]
+fn repeated_timestamps_ahead_do_not_drag_the_clock_away() {
+    let mut server = Server::new();
+    for _ in 0..50 {
+        let ahead = server.ahead_ms();
+        server.read_ahead(ahead + CLOCK_AHEAD_MS_MAX - 1);
+        server.keep();
+        assert!(server.ahead_ms() <= CLOCK_AHEAD_MS_MAX, "{} ms", server.ahead_ms());
+    }
 }

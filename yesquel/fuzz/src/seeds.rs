@@ -10,7 +10,7 @@ use yesquel_wire::{
     NodeKind, NodeOperation, Operations, Participants, Question, Questions, Reply, Request, Scan,
     TransactionOutcome, Vote, WriteOperation,
     frame::Outbox,
-    greeting::{Denial, Hello, Welcome},
+    greeting::{Denial, Hello, Role, Welcome},
 };
 
 /// Returns inputs by target and name.
@@ -173,7 +173,14 @@ fn requests() -> Vec<Vec<u8>> {
             operations: operations(&drop_tree),
         },
         Request::Decide { txn: last, decision: Decision::Abort },
-        Request::Lease { holder: TXN, tree: node(0).tree, range: KeyRange::from(*b"a"), ms: 60, seen },
+        Request::Lease {
+            holder: TXN,
+            tree: node(0).tree,
+            range: KeyRange::from(*b"a"),
+            ms: 60,
+            wait_ms: 60,
+            seen,
+        },
         Request::Release { holder: TXN },
     ];
     let written = |request: &Request<'_>| {
@@ -230,7 +237,7 @@ fn replies() -> Vec<Vec<u8>> {
 fn greetings() -> Vec<Vec<u8>> {
     let served = Welcome::Served { version: 1, server: ServerId(3), requests_max: 4096, now: AT };
     vec![
-        Hello { versions: (1, 300), client: u64::MAX, credential: b"secret" }.encode(),
+        Hello { versions: (1, 300), client: u64::MAX, credential: b"secret", role: Role::Peer }.encode(),
         served.encode(),
         Welcome::Refused(Denial::Version { lowest: 2, highest: 3 }).encode(),
         Welcome::Refused(Denial::TooManyConnections(1_000)).encode(),

@@ -22,3 +22,6 @@ pub const LEASES_MAX: usize = 4096;
 /// How far a timestamp from another machine may be ahead of the clock. Clocks with NTP differ by
 /// milliseconds, and a clock that is years ahead must not drag the others along.
 pub const CLOCK_AHEAD_MS_MAX: u64 = 500;
+/// Distance ahead of physical time, in milliseconds, up to which a request is held until its
+/// timestamp is within [`CLOCK_AHEAD_MS_MAX`]; beyond it is refused.
+pub const CLOCK_HELD_MS_MAX: u64 = 1_000;

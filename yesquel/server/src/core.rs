@@ -1,10 +1,10 @@
 //! Engine, log and clock of a server, for callers on any thread.
 
 use crate::{
-    DataFolder, DataFolderError, ReplySink, Time,
+    DataFolder, DataFolderError, Time,
+    error::CoreError,
     log_writer::LogWriter,
-    options::{CoreError, LogOptions},
-    recovery::{Recovered, recover},
+    recovery::recover,
     socket_counters::SocketCounters,
     state::{CoreState, SharedState},
 };
@@ -16,21 +16,9 @@ use std::{
 };
 use yesquel_engine::{Caller, Engine, EngineSettings, Now, VoteQuery};
 use yesquel_fork as fork;
-use yesquel_model::{Key, NodeId, Timestamp};
+use yesquel_model::Timestamp;
+use yesquel_node::{ClockState, GroupCore, GroupWork, LogOptions, OpenedGroup, ReplySink};
 use yesquel_wire::{ClientHeartbeat, Malformed, Request, status::ServerStatus};
-
-/// Work that [`Core::wait_for_work`] returns.
-#[derive(Debug, Default)]
-pub struct CoreWork {
-    /// Nodes that are too large.
-    pub full: Vec<NodeId>,
-    /// Nodes under high load, and where to split them.
-    pub hot: Vec<(NodeId, Key)>,
-    /// Empty leaves.
-    pub empty: Vec<NodeId>,
-    /// Votes to request from other servers.
-    pub vote_queries: Vec<VoteQuery>,
-}
 
 /// Milliseconds between two ticks of the engine.
 const TICK_MS: u64 = 50;
@@ -50,14 +38,22 @@ impl fmt::Debug for Core {
 }
 
 impl Core {
+    fn around(
+        core: GroupCore,
+        time: impl Time + 'static,
+        reply_sink: impl ReplySink + Send + Sync + 'static,
+    ) -> Core {
+        let shared = SharedState::new(core, Box::new(time), Box::new(reply_sink));
+        Core { shared: Arc::new(shared), thread: None, generation: fork::generation() }
+    }
+
     /// Creates a core in memory.
     pub fn in_memory(
         settings: EngineSettings,
         time: impl Time + 'static,
-        reply_sink: impl ReplySink,
+        reply_sink: impl ReplySink + Send + Sync + 'static,
     ) -> Core {
-        let shared = SharedState::new(Engine::new(settings), Box::new(time), Box::new(reply_sink), None);
-        Core { shared: Arc::new(shared), thread: None, generation: fork::generation() }
+        Core::around(GroupCore::in_memory(Engine::new(settings)), time, reply_sink)
     }
 
     /// Opens a core on a data folder and recovers its checkpoint and log.
@@ -66,43 +62,25 @@ impl Core {
         settings: EngineSettings,
         options: LogOptions,
         mut time: impl Time + 'static,
-        reply_sink: impl ReplySink,
+        reply_sink: impl ReplySink + Send + Sync + 'static,
     ) -> Result<Core, CoreError> {
-        let Recovered { engine, writer, disk, bytes_since_checkpoint, disk_usage } =
-            recover(&folder, settings, &options)?;
-        let last_checkpoint_bytes = disk_usage.checkpoint.as_ref().map_or(0, |last| last.bytes);
-        let wait_ms = engine.wait_ms(time.now());
+        let OpenedGroup { core, log, .. } = recover(&folder, settings, options)?;
+        let wait_ms = core.engine().wait_ms(time.now());
         if wait_ms > 0 {
             tracing::info!(wait_ms, "waiting for the clock: the server did not end in order");
             // No request can arrive yet, so that nothing needs to interrupt this.
             thread::sleep(Duration::from_millis(wait_ms));
         }
-        let synced = writer.synced_lsn();
-        let durability = options.durability;
-        let shared = SharedState::new(
-            engine,
-            Box::new(time),
-            Box::new(reply_sink),
-            Some((synced, durability, disk_usage)),
-        );
-        let shared = Arc::new(shared);
-        let shared_by = Arc::clone(&shared);
-        let log_writer = LogWriter {
-            shared: shared_by,
-            writer,
-            disk,
-            options,
-            bytes_since_checkpoint,
-            last_checkpoint_bytes,
-            checkpoint: None,
-        };
+        let mut core = Core::around(core, time, reply_sink);
+        let log_writer = LogWriter::new(Arc::clone(&core.shared), log);
         let thread = thread::Builder::new().name("yesquel-log".to_owned()).spawn(move || {
             log_writer.run();
             drop(folder);
         });
         let thread =
             thread.map_err(|error| DataFolderError::Io { path: "a thread for the log".into(), error })?;
-        Ok(Core { shared, thread: Some(thread), generation: fork::generation() })
+        core.thread = Some(thread);
+        Ok(core)
     }
 
     /// Locks the core for several requests.
@@ -110,13 +88,10 @@ impl Core {
         let mut state = self.shared.lock();
         let now = state.read_clock();
         if now.uptime_ms >= state.ticked_at_ms + TICK_MS {
-            let state = &mut *state;
-            state.tick(now);
-            self.shared.settle(state, None);
+            self.shared.tick(&mut state, now);
         }
         CoreSession { shared: &self.shared, state, now }
     }
-
     /// Handles a request. The reply is delivered now or later.
     pub fn handle(&self, caller: Caller, request: &[u8]) -> Result<(), Malformed> {
         let handled = self.session().handle(caller, request);
@@ -137,13 +112,12 @@ impl Core {
             return Ok(true);
         }
         let mut session = self.session();
-        let state = &mut *session.state;
+        let (state, now) = (&mut *session.state, session.now);
         if Request::inspects(request) {
-            *reply = self.shared.inspect(state, session.now, request)?;
+            *reply = self.shared.inspect(state, now, request)?;
             return Ok(true);
         }
-        state.engine.handle(session.now, caller, request, &mut state.effects)?;
-        let settled = self.shared.settle(state, Some((caller, reply)));
+        let settled = self.shared.handle(state, now, caller, request, Some(reply))?;
         if !settled.own {
             later();
         }
@@ -157,10 +131,8 @@ impl Core {
     /// Advances time without a request. Call it about every 50 ms.
     pub fn tick(&self) {
         let mut locked = self.shared.lock();
-        let state = &mut *locked;
-        let now = state.read_clock();
-        state.tick(now);
-        let settled = self.shared.settle(state, None);
+        let now = locked.read_clock();
+        let settled = self.shared.tick(&mut locked, now);
         drop(locked);
         if settled.others {
             self.shared.released();
@@ -168,10 +140,10 @@ impl Core {
     }
 
     /// Waits, for `timeout` at most, until there is work that the engine cannot do itself.
-    pub fn wait_for_work(&self, timeout: Duration) -> CoreWork {
+    pub fn wait_for_work(&self, timeout: Duration) -> GroupWork {
         let end = Instant::now() + timeout;
         let mut state = self.shared.lock();
-        while !state.engine.has_work() && state.vote_queries.is_empty() && !state.is_woken {
+        while !state.core.has_work() && !state.is_woken {
             drop(state);
             let was_woken = self.shared.work.wait_until(end);
             state = self.shared.lock();
@@ -180,14 +152,7 @@ impl Core {
             }
         }
         state.is_woken = false;
-        let vote_queries = std::mem::take(&mut state.vote_queries);
-        let engine = &mut state.engine;
-        CoreWork {
-            full: engine.take_full(),
-            hot: engine.take_hot(),
-            empty: engine.take_empty(),
-            vote_queries,
-        }
+        state.core.take_work()
     }
 
     /// Wakes the thread that waits for work.
@@ -196,9 +161,55 @@ impl Core {
         self.shared.work.wake();
     }
 
+    /// Sets how many other servers this one compares its clock with, before it serves anything.
+    pub fn compare_with(&self, peers: usize) {
+        self.shared.lock().core.compare_with(peers);
+    }
+
+    /// Sets whether requests by sockets are handled; otherwise they are held.
+    pub fn admit_clients(&self, admits: bool) {
+        self.shared.lock().core.admit_clients(admits);
+    }
+
+    /// Returns what the comparison of clocks says.
+    pub fn clock_state(&self) -> ClockState {
+        self.shared.lock().core.clock_state()
+    }
+
+    /// Returns the bytes of a report to another server, and the time.
+    pub fn begin_report(&self) -> (Vec<u8>, Now) {
+        let mut locked = self.shared.lock();
+        let now = locked.read_clock();
+        (locked.core.begin_report(), now)
+    }
+
+    /// Takes another server's answer to a report that was sent at a time.
+    pub fn end_report(&self, sent: Now, reply: &[u8]) {
+        let mut locked = self.shared.lock();
+        let now = locked.read_clock();
+        locked.core.end_report(now, sent, reply);
+    }
+
+    /// Takes the questions to other servers.
+    pub fn take_vote_queries(&self) -> Vec<VoteQuery> {
+        self.shared.lock().core.take_vote_queries()
+    }
+
+    /// Takes another server's reply to a question.
+    pub fn on_peer_reply(&self, query: VoteQuery, reply: &[u8]) {
+        let mut locked = self.shared.lock();
+        let now = locked.read_clock();
+        let settled =
+            self.shared.notify(locked.core.on_peer_reply(now, query, reply, &*self.shared.reply_sink));
+        drop(locked);
+        if settled.others {
+            self.shared.released();
+        }
+    }
+
     /// Accesses the engine without changing it.
     pub fn with_engine<T>(&self, act: impl FnOnce(&mut Engine) -> T) -> T {
-        act(&mut self.shared.lock().engine)
+        act(self.shared.lock().core.engine_mut())
     }
 
     /// Registers the counters of the sockets, which the status includes.
@@ -217,7 +228,7 @@ impl Core {
     /// Returns the number of log records on disk, and the disk's error, if it has failed.
     pub fn synced(&self) -> (u64, Option<String>) {
         let state = self.shared.lock();
-        (state.synced, state.failed.clone())
+        (state.core.synced(), state.core.failure().map(str::to_owned))
     }
 }
 
@@ -229,10 +240,8 @@ impl Drop for Core {
             return;
         }
         let mut locked = self.shared.lock();
-        let state = &mut *locked;
-        state.engine.end(&mut state.effects);
-        self.shared.settle(state, None);
-        state.ending = true;
+        self.shared.notify(locked.core.end(&*self.shared.reply_sink));
+        locked.ending = true;
         drop(locked);
         self.shared.written.wake();
         self.shared.ended.wake();
@@ -260,24 +269,25 @@ impl CoreSession<'_> {
             self.shared.reply_sink.deliver(caller, &reply);
             return Ok(());
         }
-        let handled = state.engine.handle(self.now, caller, request, &mut state.effects);
-        self.shared.settle(state, None);
-        handled
+        self.shared.handle(state, self.now, caller, request, None).map(drop)
     }
 
     /// Takes a client's heartbeat.
     pub fn on_heartbeat(&mut self, connection: u64, client: u64, heartbeat: ClientHeartbeat) {
-        self.state.engine.hold(connection, heartbeat.oldest, heartbeat.more);
-        self.state.engine.known(self.now, client, heartbeat.known);
+        self.state.core.on_heartbeat(self.now, connection, client, heartbeat);
     }
 
     /// Releases what a connection held, which has ended.
     pub fn disconnected(&mut self, connection: u64) {
-        self.state.engine.disconnected(connection);
+        self.state.core.disconnected(connection);
     }
 
-    /// Returns the time of the server's clock.
-    pub fn clock(&mut self) -> Timestamp {
-        self.state.engine.clock(self.now)
+    /// Returns the time of the server's clock, or why the server gives out none.
+    pub fn clock(&mut self) -> Result<Timestamp, ClockState> {
+        let core = &mut self.state.core;
+        match core.clock_state() {
+            state if state.serves() => Ok(core.engine_mut().clock(self.now)),
+            state => Err(state),
+        }
     }
 }

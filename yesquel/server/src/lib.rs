@@ -5,11 +5,10 @@
 //! reply leaves before the records that it depends on are durable (`docs/yesquel/log.md`).
 
 mod core;
+mod error;
 mod folder;
 mod log_writer;
-mod options;
 mod recovery;
-mod reply_sink;
 mod socket_counters;
 mod sockets;
 mod state;
@@ -17,10 +16,10 @@ mod state_lock;
 mod time;
 mod wake_flag;
 
-pub use crate::core::{Core, CoreSession, CoreWork};
+pub use crate::core::{Core, CoreSession};
+pub use error::CoreError;
 pub use folder::{DataFolder, DataFolderError};
-pub use options::{CoreError, Durability, LogOptions};
-pub use reply_sink::ReplySink;
 pub use socket_counters::SocketCounters;
 pub use sockets::{Listener, REQUESTS_MAX, SocketReplies, SocketServer, SocketServerOptions};
 pub use time::{ManualTime, Time, WallTime};
+pub use yesquel_node::{ClockState, Durability, GroupWork, LOCAL_CONNECTION, LogOptions, ReplySink};

@@ -1,9 +1,6 @@
 //! Lock of the engine's state: exclusive for changes, shared for reads.
 
-use crate::{
-    options::Durability,
-    state::{CoreState, SharedState},
-};
+use crate::state::{CoreState, SharedState};
 use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
 /// Attempts at a held lock before the thread sleeps: a few microseconds.
@@ -44,14 +41,7 @@ impl SharedState {
         if state.time.is_over(state.now) {
             return false;
         }
-        match state.engine.peek(state.now, request, reply) {
-            Some(needs_lsn) if self.durability != Some(Durability::Sync) || needs_lsn <= state.synced => true,
-            Some(_) => {
-                reply.clear();
-                false
-            }
-            None => false,
-        }
+        state.core.peek(state.now, request, reply)
     }
 }
 
@@ -59,9 +49,10 @@ impl SharedState {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
-    use crate::{Core, ManualTime, ReplySink};
+    use crate::{Core, ManualTime};
     use yesquel_engine::{Caller, EngineSettings};
     use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
+    use yesquel_node::ReplySink;
     use yesquel_wire::{
         Answer, ByteWriter, Expect, NewNode, NodeKind, NodeOperation, Operations, Question, Reply, Request,
         WriteOperation,

@@ -4,7 +4,7 @@ mod network;
 mod server;
 
 pub use network::{LocalTransport, Network};
-pub use server::{BackgroundWork, LogFact, next_work};
+pub use server::{LogFact, next_work};
 
 use crate::{
     fault::{InjectedFault, PEERS, PROCESSES, SERVERS, TASKS, process_of},
@@ -65,6 +65,8 @@ pub(crate) enum SimulationEvent {
     Checkpoint { server: usize, epoch: u64 },
     /// A server's engine ticks.
     Tick { server: usize, epoch: u64 },
+    /// A server reports to the others.
+    Report { server: usize, epoch: u64 },
     /// A server starts.
     Start { server: usize },
     /// A fault begins.
@@ -246,8 +248,15 @@ impl Cluster {
         self.schedule.now_us()
     }
 
-    /// The time by a server's own clock.
-    pub fn clock(&self, server: usize) -> Now {
+    /// A server's machine time.
+    pub fn clock(&mut self, server: usize) -> Now {
+        let clocks = self.wall_clock(server);
+        let running = self.servers[server].running.as_mut();
+        running.map_or(clocks, |running| running.core.machine_time(clocks))
+    }
+
+    /// A machine's wall clock.
+    fn wall_clock(&self, server: usize) -> Now {
         let SimulatedServer { ahead_ms, started_us, .. } = &self.servers[server];
         Now {
             wall_ms: (START_MS + self.now_us() / 1_000).saturating_add_signed(*ahead_ms),
@@ -257,7 +266,7 @@ impl Cluster {
 
     /// A server's engine, while the server is up.
     pub fn engine(&mut self, server: usize) -> Option<&mut Engine> {
-        self.servers[server].running.as_mut().map(|running| &mut running.engine)
+        self.servers[server].running.as_mut().map(|running| running.core.engine_mut())
     }
 
     /// What the log of each server states.
@@ -310,6 +319,7 @@ impl Cluster {
             SimulationEvent::Sync { server, epoch } => self.sync(server, epoch),
             SimulationEvent::Checkpoint { server, epoch } => self.write_checkpoint(server, epoch),
             SimulationEvent::Tick { server, epoch } => self.tick(server, epoch),
+            SimulationEvent::Report { server, epoch } => self.report(server, epoch),
             SimulationEvent::Start { server } => self.start(server),
             SimulationEvent::Fault(fault) => self.fault(&fault),
             SimulationEvent::Cut { link, cut: Cut { requests, late_us, replies } } => {
@@ -385,7 +395,7 @@ impl Cluster {
             let of = &mut self.servers[server];
             of.ahead_ms = 0;
             match &of.running {
-                Some(running) if running.failed => self.stop(server, None, 1_000),
+                Some(running) if running.core.failure().is_some() => self.stop(server, None, 1_000),
                 _ => of.disk.repair(),
             }
         }

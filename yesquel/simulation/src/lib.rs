@@ -17,10 +17,9 @@ mod run;
 mod schedule;
 mod tasks;
 
-pub use cluster::{
-    BackgroundWork, Cluster, EventCounts, LocalTransport, LogFact, Network, SharedCluster, next_work, pause,
-};
+pub use cluster::{Cluster, EventCounts, LocalTransport, LogFact, Network, SharedCluster, next_work, pause};
 pub use fault::{InjectedFault, PROCESSES, SERVERS, TASKS, TASKS_PER_PROCESS, draw_faults, process_of};
 pub use outcomes::outcomes;
 pub use run::{Application, run};
+pub use schedule::EventQueue;
 pub use tasks::TaskFuture;

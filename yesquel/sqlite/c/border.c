@@ -101,7 +101,7 @@ extern int yq_open(const char *zName, const char *zAddress, int flags, YqDatabas
 extern void yq_close(YqDatabase*);
 extern int yq_is_readonly(const YqDatabase*);
 extern int yq_begin(YqDatabase*, u32 *piCookie);
-extern int yq_commit(YqDatabase*);
+extern int yq_commit(YqDatabase*, int msWait);
 extern void yq_end(YqDatabase*, int goesOn);
 extern void yq_end_kept_transaction(YqDatabase*);
 extern int yq_known_cookie(const YqDatabase*, u32 *piCookie);
@@ -140,7 +140,8 @@ extern void yq_show_sequence(YqScan*);
 extern int yq_guard_sought(YqScan*);
 extern int yq_guard_row(YqScan*, i64 iRow);
 extern int yq_guard_all(YqScan*);
-extern int yq_lease(YqDatabase*);
+extern int yq_lease(YqDatabase*, int msWait);
+extern void yq_wants_turn(YqDatabase*);
 extern void yq_keep(YqDatabase*, i64 nByte);
 extern int yq_pages(YqDatabase*, u32 szPage, u32 *pnPage);
 extern const char *yq_message(int rc);
@@ -170,9 +171,21 @@ int yq_is_cancelled(sqlite3 *db){
   return AtomicLoad(&db->u1.isInterrupted)!=0;
 }
 
-/* Whether to retry after SQLITE_BUSY; if not, the result code. */
+/* Interval at which a waiting request calls the application's busy handler. */
+#define YQ_HANDLER_MS 50
+
+/* Milliseconds that a request may wait in the server's queue for a lease of
+** another connection: the busy timeout. The application's own busy handler is
+** called before the first wait, and after each. */
+static int yqMsWait(sqlite3 *db){
+  if( db->busyTimeout>0 ) return db->busyTimeout;
+  return db->busyHandler.nBusy>0 ? YQ_HANDLER_MS : 0;
+}
+
+/* Whether to retry after SQLITE_BUSY; if not, the result code. A request with
+** a busy timeout has waited for all of it. */
 static int yqWaits(sqlite3 *db, int *pRc){
-  if( *pRc!=SQLITE_BUSY || !sqlite3InvokeBusyHandler(&db->busyHandler) ) return 0;
+  if( *pRc!=SQLITE_BUSY || db->busyTimeout>0 || !sqlite3InvokeBusyHandler(&db->busyHandler) ) return 0;
   if( yq_is_cancelled(db)==0 ) return 1;
   *pRc = SQLITE_INTERRUPT;
   return 0;
@@ -1077,7 +1090,7 @@ SQLITE_PRIVATE int yqBeginTrans(
     if( rc ) return rc;
     p->db->busyHandler.nBusy = 0;
     do{
-      rc = yq_lease(yqDatabase(p));
+      rc = yq_lease(yqDatabase(p), yqMsWait(p->db));
     }while( yqWaits(p->db, &rc) );
     if( rc ) return rc;
   }
@@ -1130,7 +1143,7 @@ static int yqBtreeCommitPhaseOne(Btree *p, const char *zSuperJrnl){
   if( p->inTrans!=TRANS_WRITE ) return SQLITE_OK;
   p->db->busyHandler.nBusy = 0;
   do{
-    rc = yq_commit(yqDatabase(p));
+    rc = yq_commit(yqDatabase(p), yqMsWait(p->db));
   }while( yqWaits(p->db, &rc) );
   return rc;
 }
@@ -1167,6 +1180,7 @@ static void yqRemember(Vdbe *v, YqAgain *p){
 ** without visible effects. It was interrupted if the busy handler gives up. */
 static int yqRunAgain(Vdbe *v, YqAgain *p, int *pRc){
   sqlite3 *db = v->db;
+  int i;
   if( v->rc!=SQLITE_BUSY_SNAPSHOT || !p->mayRun || db->mallocFailed ) return 0;
   if( db->nYqCall!=p->nCall || db->xCommitCallback || db->xRollbackCallback
    || db->xUpdateCallback || db->xPreUpdateCallback
@@ -1189,6 +1203,10 @@ static int yqRunAgain(Vdbe *v, YqAgain *p, int *pRc){
   db->nChange = p->nChange;
   db->nTotalChange = p->nTotalChange;
   db->lastRowid = p->lastRowid;
+  for(i=0; i<db->nDb; i++){
+    Btree *pBt = db->aDb[i].pBt;
+    if( pBt && pBt->pYq ) yq_wants_turn(yqDatabase(pBt));
+  }
   return 1;
 }
 

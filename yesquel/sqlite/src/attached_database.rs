@@ -8,7 +8,7 @@ use crate::{
     stores::{StoreRef, store_of},
     trees::DatabaseTrees,
 };
-use std::{cell::RefCell, rc::Rc};
+use std::{cell::RefCell, rc::Rc, time::Duration};
 use yesquel::{CancelCheck, Database, Error, Map};
 
 /// Index of the schema's cookie.
@@ -54,18 +54,16 @@ impl AttachedDatabase {
     ) -> Result<AttachedDatabase, Error> {
         let shared: StoreRef = store_of(address)?;
         let store = shared.store();
-        let database = match (is_readonly, creates) {
-            (false, true) => store.database_or_create(&address.name)?,
-            _ => store.database(&address.name)?,
-        };
-        let (schema, cookies) = if is_readonly {
-            let found = (database.existing_map(SCHEMA_MAP)?, database.existing_map(COOKIES_MAP)?);
-            match found {
-                (Some(schema), Some(cookies)) => (schema, cookies),
-                _ => return Err(Error::NoDatabase(address.name.clone())),
+        let (database, found) = match store.database_with_maps(&address.name, [SCHEMA_MAP, COOKIES_MAP]) {
+            Err(Error::NoDatabase(_)) if creates && !is_readonly => {
+                (store.database_or_create(&address.name)?, [None; 2])
             }
-        } else {
-            (database.map(SCHEMA_MAP)?, database.map(COOKIES_MAP)?)
+            found => found?,
+        };
+        let (schema, cookies) = match found {
+            [Some(schema), Some(cookies)] => (schema, cookies),
+            _ if is_readonly => return Err(Error::NoDatabase(address.name.clone())),
+            _ => (database.map(SCHEMA_MAP)?, database.map(COOKIES_MAP)?),
         };
         let mut sessions = others.iter().map(|other| &other.session);
         let session = sessions.find(|session| session.borrow().shared.is(&shared)).cloned();
@@ -160,13 +158,20 @@ impl AttachedDatabase {
         self.session.borrow_mut().keep(self.schema, bytes);
     }
 
-    /// Keeps others from writing during the transaction that begins next.
-    pub(crate) fn lease(&mut self) -> Result<(), ResultCode> {
-        self.session.borrow_mut().take_lease(self.cookies)
+    /// Keeps others from writing during the transaction that begins next. Waits for leases of
+    /// others for `wait` at most.
+    pub(crate) fn lease(&mut self, wait: Duration) -> Result<(), ResultCode> {
+        self.session.borrow_mut().take_lease(self.cookies, wait)
     }
 
-    pub(crate) fn commit(&mut self) -> Result<(), ResultCode> {
-        self.session.borrow_mut().commit()
+    /// Notes that a statement that has lost a race runs again.
+    pub(crate) fn wants_turn(&mut self) {
+        self.session.borrow_mut().wants_turn();
+    }
+
+    /// Commits. Waits for leases of others for `wait` at most.
+    pub(crate) fn commit(&mut self, wait: Duration) -> Result<(), ResultCode> {
+        self.session.borrow_mut().commit(wait)
     }
 
     /// Leaves the transaction, or stays in it for read statements.

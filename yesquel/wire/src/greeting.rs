@@ -35,6 +35,16 @@ pub enum GreetingError {
     Malformed(#[from] Malformed),
 }
 
+/// What a connection may send. A credential is for one role.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Role {
+    /// An application: questions about outcomes and decisions concern its own transactions only.
+    #[default]
+    Client,
+    /// Another server.
+    Peer,
+}
+
 /// The client's greeting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello<'a> {
@@ -43,8 +53,10 @@ pub struct Hello<'a> {
     /// The client's number, which is unique. A new connection with the same number closes the older
     /// one first.
     pub client: u64,
-    /// The shared secret.
+    /// The shared secret of the role.
     pub credential: &'a [u8],
+    /// The role.
+    pub role: Role,
 }
 
 /// The server's greeting.
@@ -125,6 +137,10 @@ impl<'a> Hello<'a> {
         enclose(|writer| {
             writer.number(u64::from(self.versions.0)).number(u64::from(self.versions.1));
             writer.fixed(self.client).bytes(self.credential);
+            writer.byte(match self.role {
+                Role::Client => CLIENT,
+                Role::Peer => PEER,
+            });
         })
     }
 
@@ -139,9 +155,18 @@ impl<'a> Hello<'a> {
         if credential.len() > CREDENTIAL_BYTES_MAX {
             return Err(before.malformed("a credential over the limit").into());
         }
-        Ok(Some((Hello { versions, client, credential }, length)))
+        let role = match reader.byte() {
+            // Earlier releases send no role.
+            Err(_) | Ok(CLIENT) => Role::Client,
+            Ok(PEER) => Role::Peer,
+            Ok(_) => return Err(before.malformed("an unknown role").into()),
+        };
+        Ok(Some((Hello { versions, client, credential, role }, length)))
     }
 }
+
+const CLIENT: u8 = 0;
+const PEER: u8 = 1;
 
 fn version(reader: &mut ByteReader<'_>) -> Result<u16, Malformed> {
     let before = *reader;
@@ -224,7 +249,7 @@ mod tests {
 
     #[test]
     fn greetings_round_trip_and_wait_for_their_last_byte() {
-        let hello = Hello { versions: (1, 7), client: u64::MAX, credential: b"secret" };
+        let hello = Hello { versions: (1, 7), client: u64::MAX, credential: b"secret", role: Role::Peer };
         let bytes = hello.encode();
         assert_eq!(Hello::decode(&bytes), Ok(Some((hello, bytes.len()))));
         for length in 0..bytes.len() {

@@ -1,6 +1,9 @@
 //! Requests to a server.
 
-use crate::{ByteReader, ByteWriter, Malformed, Operations, Question, Questions};
+use crate::{
+    ByteReader, ByteWriter, Malformed, Operations, PeerReport, Question, Questions,
+    greeting::{LANE, Role},
+};
 use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
 
 /// Outcome of a transaction.
@@ -57,6 +60,10 @@ impl<'a> Participants<'a> {
     }
 }
 
+/// Bit of a transaction's lease number: its commit also releases the leases of the holder, so that
+/// the next holder's turn begins with it.
+pub const ENDS_LEASE: u64 = 1 << 63;
+
 /// A request to a server. `seen` is the highest timestamp that the client knows, and the server's
 /// clock advances past it; `snapshot` is the transaction's snapshot, `None` until a server has set
 /// it.
@@ -79,7 +86,7 @@ pub enum Request<'a> {
         snapshot: Option<Timestamp>,
         /// The client's highest timestamp.
         seen: Timestamp,
-        /// Number of the lease under which it writes; zero: none.
+        /// Number of the lease under which it writes, perhaps with [`ENDS_LEASE`]; zero: none.
         lease: u64,
         /// Its staged parts.
         staged: Option<Staged>,
@@ -96,7 +103,7 @@ pub enum Request<'a> {
         seen: Timestamp,
         /// All participants.
         participants: Participants<'a>,
-        /// Number of the lease under which it writes; zero: none.
+        /// Number of the lease under which it writes, perhaps with [`ENDS_LEASE`]; zero: none.
         lease: u64,
         /// Its staged parts at this server.
         staged: Option<Staged>,
@@ -159,12 +166,14 @@ pub enum Request<'a> {
         tree: TreeId,
         /// The keys.
         range: KeyRange,
-        /// Milliseconds.
+        /// Duration in milliseconds.
         ms: u64,
+        /// Milliseconds that the request may wait for its turn; zero: it is refused at once.
+        wait_ms: u64,
         /// The client's highest timestamp.
         seen: Timestamp,
     },
-    /// Releases leases.
+    /// Releases leases, and refuses the lease requests that still wait.
     Release {
         /// The name they were taken under.
         holder: TxnId,
@@ -302,9 +311,9 @@ impl<'a> Request<'a> {
             Request::Take { node, count, above } => {
                 writer.byte(TAKE).node(*node).number(*count).number(*above);
             }
-            Request::Lease { holder, tree, range, ms, seen } => {
+            Request::Lease { holder, tree, range, ms, wait_ms, seen } => {
                 writer.byte(LEASE).txn(*holder).number(tree.number()).range(range);
-                writer.number(*ms).timestamp(*seen);
+                writer.number(*ms).number(*wait_ms).timestamp(*seen);
             }
             Request::Release { holder } => {
                 writer.byte(RELEASE).txn(*holder);
@@ -377,6 +386,20 @@ impl<'a> Request<'a> {
         if bytes.first() == Some(&READ) { Request::decode(bytes).ok() } else { None }
     }
 
+    /// Whether a connection may send a request of these bytes: only servers may ask for the votes of
+    /// other clients' transactions, or decide them.
+    pub fn is_permitted(bytes: &[u8], role: Role, client: u64) -> bool {
+        let mut reader = ByteReader::new(bytes);
+        match (role, reader.byte()) {
+            (Role::Client, Ok(RESOLVE | COMMITTED | ABORTED | FORGET)) => {
+                // What is malformed is refused as such.
+                reader.txn().map_or(true, |txn| txn.client == client & !LANE)
+            }
+            (Role::Client, _) => !PeerReport::is_report(bytes),
+            (Role::Peer, _) => true,
+        }
+    }
+
     /// Whether a message looks like `Inspect` or `InspectAfter`; it may still be malformed.
     pub fn inspects(bytes: &[u8]) -> bool {
         matches!(bytes.first(), Some(&(INSPECT | INSPECT_TREE | INSPECT_AFTER)))
@@ -431,6 +454,7 @@ impl<'a> Request<'a> {
                 tree: tree(&mut reader)?,
                 range: reader.range()?,
                 ms: reader.number()?,
+                wait_ms: reader.number()?,
                 seen: reader.timestamp()?,
             },
             RELEASE => Request::Release { holder: reader.txn()? },
@@ -495,7 +519,14 @@ mod tests {
             Request::Resolve { txn },
             Request::Forget { txn },
             Request::Outcome { txn },
-            Request::Lease { holder: txn, tree: node.tree, range: KeyRange::from(*b"k"), ms: 300, seen },
+            Request::Lease {
+                holder: txn,
+                tree: node.tree,
+                range: KeyRange::from(*b"k"),
+                ms: 300,
+                wait_ms: 20,
+                seen,
+            },
             Request::Release { holder: txn },
             Request::Take { node, count: 100, above: u64::MAX },
             Request::Inspect { tree: None },

@@ -27,6 +27,8 @@ pub struct ServerStatus {
     pub snapshots: SnapshotStatus,
     /// Connections by sockets.
     pub connections: ConnectionStatus,
+    /// Other servers, and the comparison of clocks with them.
+    pub peers: PeersStatus,
     /// Requests since the start.
     pub requests: RequestStatus,
     /// Trees, by number.
@@ -87,6 +89,8 @@ pub struct CheckpointStatus {
 pub struct TransactionStatus {
     /// Prepared transactions without an outcome.
     pub undecided: u64,
+    /// Milliseconds since the oldest of them voted, or since the start.
+    pub undecided_oldest_ms: u64,
     /// Requests that wait for one.
     pub waiting: u64,
     /// Clients whose commits are remembered.
@@ -127,6 +131,26 @@ pub struct ConnectionStatus {
     pub unfinished: u64,
 }
 
+/// The other servers.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PeersStatus {
+    /// Why the server serves nothing, if its clock differs from the others or is not compared yet.
+    pub not_serving: Option<String>,
+    /// How far the clock of each server is ahead of this one's, by the last comparison.
+    pub clocks: Vec<PeerClock>,
+}
+
+/// The clock of another server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PeerClock {
+    /// Server number.
+    pub server: u16,
+    /// Milliseconds; negative: behind.
+    pub ahead_ms: i64,
+}
+
 /// Requests since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -145,6 +169,8 @@ pub struct RequestStatus {
     pub moved: u64,
     /// Times that a request waited for a prepared transaction.
     pub waits: u64,
+    /// Times that the other participants of a prepared transaction were asked for their votes.
+    pub recoveries: u64,
 }
 
 /// A tree.

@@ -5,6 +5,7 @@ use thiserror::Error;
 use yesquel_client::CommitError;
 use yesquel_log::LogError;
 use yesquel_model::{Refusal, TreeId};
+use yesquel_node::OpenError;
 use yesquel_server::{CoreError, DataFolderError};
 use yesquel_transport::{ConnectError, LossCause};
 use yesquel_tree::TreeError;
@@ -68,6 +69,9 @@ pub enum Error {
     /// The server's disk has failed or is full. Reads still work.
     #[error("{0}")]
     DiskFailed(Refusal),
+    /// The clock of the server's machine differs from those of the other servers: it serves nothing.
+    #[error("{0}")]
+    ClockDiffers(Refusal),
     /// The server did not answer. The operation had no effect.
     #[error("{0}")]
     Unavailable(String),
@@ -133,12 +137,12 @@ impl From<CoreError> for Error {
     fn from(error: CoreError) -> Error {
         match &error {
             CoreError::Folder(DataFolderError::InUse { .. }) => Error::InUse(error),
-            CoreError::Checkpoint { .. }
-            | CoreError::Log(LogError::Damaged { .. } | LogError::Missing { .. } | LogError::NoLog { .. }) => {
-                Error::Damaged(error)
-            }
+            CoreError::Open(
+                OpenError::Checkpoint { .. }
+                | OpenError::Log(LogError::Damaged { .. } | LogError::Missing { .. } | LogError::NoLog { .. }),
+            ) => Error::Damaged(error),
             CoreError::Folder(DataFolderError::Io { error: cause, .. })
-            | CoreError::Log(LogError::Io { error: cause, .. })
+            | CoreError::Open(OpenError::Log(LogError::Io { error: cause, .. }))
                 if cause.kind() == io::ErrorKind::PermissionDenied =>
             {
                 Error::Denied(error)
@@ -163,6 +167,7 @@ impl From<Refusal> for Error {
             Refusal::OutOfMemory => Error::OutOfMemory(refusal),
             Refusal::DiskFailed | Refusal::DiskLost => Error::DiskFailed(refusal),
             Refusal::Exists(_) => Error::Exists,
+            Refusal::ClockDiffers { .. } => Error::ClockDiffers(refusal),
             other => Error::Internal(other.to_string()),
         }
     }

@@ -1,25 +1,39 @@
 //! Storage server in this process, with the thread that advances its time and splits its nodes.
 
-use crate::{Error, identity::Identity};
+use crate::{
+    Error,
+    identity::Identity,
+    peers::{PeerOptions, Peers},
+    stop_flag::StopFlag,
+};
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    io,
+    ops::ControlFlow,
     thread::{self, JoinHandle},
     time::Duration,
 };
 use yesquel_client::Client;
 use yesquel_embedded::EmbeddedServer;
-use yesquel_engine::{EngineSettings, SplitPlan, Techniques};
+use yesquel_engine::EngineSettings;
 use yesquel_fork as fork;
 use yesquel_model::{NodeId, ServerId, TreeId};
+use yesquel_node::Maintainer;
 use yesquel_server::{DataFolder, DataFolderError, LogOptions, ReplySink, Time};
 use yesquel_transport::block_on;
-use yesquel_tree::{Splitter, Tree, TreeError, Trees};
+use yesquel_tree::{Tree, TreeError, Trees};
 
 /// Interval between ticks of the engine.
 const TICK: Duration = Duration::from_millis(50);
+
+/// Time in milliseconds in which a snapshot is reported to all servers: 300 by its client, 200 by
+/// the server that the client reports to, and the rest for two messages.
+const GRACE_MS: u64 = 2_000;
+
+/// Returns the settings of a server that has peers.
+fn with_peers(settings: EngineSettings, peers: &PeerOptions) -> EngineSettings {
+    let grace_ms = if peers.servers.is_empty() { settings.grace_ms } else { settings.grace_ms.max(GRACE_MS) };
+    EngineSettings { grace_ms, ..settings }
+}
 
 /// Returns the catalog's tree, which every server has.
 pub(crate) fn catalog(server: ServerId) -> Tree {
@@ -43,8 +57,10 @@ pub struct Host {
     embedded: EmbeddedServer,
     server: ServerId,
     pub(crate) identity: Identity,
-    ending: Arc<AtomicBool>,
+    ending: StopFlag,
     maintenance: Option<JoinHandle<()>>,
+    /// Creates the catalog, if that must wait.
+    catalog: Option<JoinHandle<()>>,
     /// Fork generation of the process that owns it, see [`fork`].
     generation: u32,
 }
@@ -54,9 +70,20 @@ impl Host {
     pub fn in_memory(
         settings: EngineSettings,
         time: impl Time + 'static,
-        others: impl ReplySink,
+        others: impl ReplySink + Send + Sync + 'static,
     ) -> Result<Host, Error> {
-        Host::around(EmbeddedServer::in_memory_with(settings, time, others), settings)
+        Host::in_memory_with_peers(settings, time, others, &PeerOptions::default())
+    }
+
+    /// Like [`in_memory`](Self::in_memory), for a server that shares transactions with others.
+    pub fn in_memory_with_peers(
+        settings: EngineSettings,
+        time: impl Time + 'static,
+        others: impl ReplySink + Send + Sync + 'static,
+        peers: &PeerOptions,
+    ) -> Result<Host, Error> {
+        let settings = with_peers(settings, peers);
+        Host::around(EmbeddedServer::in_memory_with(settings, time, others), settings, peers)
     }
 
     /// Opens a server on a data folder; creates the folder if it does not exist.
@@ -65,32 +92,59 @@ impl Host {
         settings: EngineSettings,
         options: LogOptions,
         time: impl Time + 'static,
-        others: impl ReplySink,
+        others: impl ReplySink + Send + Sync + 'static,
     ) -> Result<Host, Error> {
-        let opened = EmbeddedServer::open_with(folder, settings, options, time, others);
-        Host::around(opened?, settings)
+        Host::open_with_peers(folder, settings, options, time, others, &PeerOptions::default())
     }
 
-    fn around(embedded: EmbeddedServer, settings: EngineSettings) -> Result<Host, Error> {
+    /// Like [`open`](Self::open), for a server that shares transactions with others.
+    pub fn open_with_peers(
+        folder: DataFolder,
+        settings: EngineSettings,
+        options: LogOptions,
+        time: impl Time + 'static,
+        others: impl ReplySink + Send + Sync + 'static,
+        peers: &PeerOptions,
+    ) -> Result<Host, Error> {
+        let settings = with_peers(settings, peers);
+        let opened = EmbeddedServer::open_with(folder, settings, options, time, others);
+        Host::around(opened?, settings, peers)
+    }
+
+    fn around(
+        embedded: EmbeddedServer,
+        settings: EngineSettings,
+        peers: &PeerOptions,
+    ) -> Result<Host, Error> {
         fork::watch();
-        let (server, techniques) = (settings.server, settings.techniques);
-        let ending = Arc::<AtomicBool>::default();
-        let (served, ends) = (embedded.clone(), Arc::clone(&ending));
+        embedded.core().compare_with(peers.servers.len());
+        let has_peers = !peers.servers.is_empty();
+        let peers = Peers::start(embedded.core(), client_number(), peers)?;
+        let server = settings.server;
+        let ending = StopFlag::default();
+        let (served, ends) = (embedded.clone(), ending.clone());
         let thread = thread::Builder::new().name("yesquel-maintenance".to_owned());
-        let maintenance = thread.spawn(move || maintain(&served, server, techniques, &ends));
-        let maintenance = maintenance
-            .map_err(|error| DataFolderError::Io { path: "a thread for splits".into(), error })
-            .map_err(Error::from)?;
-        let host = Host {
+        let maintenance = thread.spawn(move || maintain(&served, &settings, &peers, &ends));
+        let maintenance = maintenance.map_err(thread_error)?;
+        let mut host = Host {
             embedded,
             server,
             identity: Identity::new_unique(),
             ending,
             maintenance: Some(maintenance),
+            catalog: None,
             generation: fork::generation(),
         };
-        let trees = Trees::new(Client::new(host.embedded.clone(), client_number()));
-        block_on(trees.create_if_missing(catalog(server)))?;
+        if has_peers {
+            host.embedded.core().admit_clients(false);
+            // The server serves nothing before it has compared its clock, which needs its sockets.
+            let (served, ends) = (host.embedded.clone(), host.ending.clone());
+            let thread = thread::Builder::new().name("yesquel-catalog".to_owned());
+            let thread = thread.spawn(move || create_catalog_later(&served, server, &ends));
+            host.catalog = Some(thread.map_err(thread_error)?);
+        } else {
+            create_catalog(&host.embedded, server)?;
+        }
         Ok(host)
     }
 
@@ -109,53 +163,68 @@ impl Drop for Host {
     fn drop(&mut self) {
         if self.generation != fork::generation() {
             // A fork does not copy threads: joining would wait forever.
-            std::mem::forget(self.maintenance.take());
+            std::mem::forget((self.maintenance.take(), self.catalog.take()));
             return;
         }
-        self.ending.store(true, Relaxed);
+        self.ending.set();
         self.embedded.core().wake_work();
-        if let Some(maintenance) = self.maintenance.take() {
+        for thread in [self.maintenance.take(), self.catalog.take()].into_iter().flatten() {
             // Nothing could receive a panic's message now.
-            let _ = maintenance.join();
+            let _ = thread.join();
+        }
+    }
+}
+
+fn thread_error(error: io::Error) -> Error {
+    DataFolderError::Io { path: "a thread of the server".into(), error }.into()
+}
+
+fn create_catalog(embedded: &EmbeddedServer, server: ServerId) -> Result<(), TreeError> {
+    let trees = Trees::new(Client::new(embedded.clone(), client_number()));
+    block_on(trees.create_if_missing(catalog(server)))?;
+    Ok(())
+}
+
+/// Creates the catalog as soon as the server serves.
+fn create_catalog_later(embedded: &EmbeddedServer, server: ServerId, ending: &StopFlag) {
+    let _guard = ending.cancel_calls();
+    while !ending.is_set() {
+        match create_catalog(embedded, server) {
+            Err(error) if !embedded.core().clock_state().serves() => {
+                tracing::warn!(%error, "the server serves nothing until its clock is right");
+                while !ending.is_set() && !embedded.core().clock_state().serves() {
+                    thread::sleep(TICK);
+                }
+            }
+            Err(error) => return tracing::error!(%error, "the catalog cannot be created"),
+            Ok(()) => return embedded.core().admit_clients(true),
         }
     }
 }
 
 /// Splits large nodes and ticks until the server stops.
-fn maintain(embedded: &EmbeddedServer, server: ServerId, techniques: Techniques, ending: &AtomicBool) {
-    let trees = Trees::new(Client::new(embedded.clone(), client_number()));
-    let splitter = if techniques.right_splits { Splitter::new(server) } else { Splitter::left(server) };
-    while !ending.load(Relaxed) {
+fn maintain(embedded: &EmbeddedServer, settings: &EngineSettings, peers: &Peers, ending: &StopFlag) {
+    let (server, techniques) = (settings.server, settings.techniques);
+    let client = Client::new(embedded.clone(), client_number());
+    let maintainer = Maintainer::new(client, server, techniques);
+    let plan = |node| embedded.with_engine(|engine| engine.split_plan(node));
+    while !ending.is_set() {
         let work = embedded.core().wait_for_work(TICK);
         embedded.tick();
-        let delegated = techniques.delegated_splits;
-        for node in work.full.into_iter().filter(|_| delegated) {
-            let SplitPlan { parts, mostly_obsolete } = embedded.with_engine(|engine| engine.split_plan(node));
-            let split = block_on(splitter.split_into(&trees, node, parts, mostly_obsolete));
-            if log_failure(node, split, ending) {
-                return;
-            }
-        }
-        for (node, key) in work.hot.into_iter().filter(|_| delegated) {
-            let split = block_on(splitter.split_at(&trees, node, Some(&key)));
-            if log_failure(node, split, ending) {
-                return;
-            }
-        }
-        for node in work.empty {
-            if log_failure(node, block_on(splitter.remove(&trees, node)), ending) {
-                return;
-            }
+        peers.ask(embedded.core().take_vote_queries());
+        let performed = maintainer.perform(work, plan, |_, node, done| log_failure(node, done, ending));
+        if block_on(performed).is_break() {
+            return;
         }
     }
 }
 
-/// Logs a failed split or removal. Returns whether the server is stopping.
-fn log_failure(node: NodeId, done: Result<bool, TreeError>, ending: &AtomicBool) -> bool {
-    let ends = ending.load(Relaxed);
+/// Logs a failed split or removal. Breaks if the server is stopping.
+fn log_failure(node: NodeId, done: Result<bool, TreeError>, ending: &StopFlag) -> ControlFlow<()> {
+    let ends = ending.is_set();
     if let (Err(error), false) = (done, ends) {
         // The engine will report the node again.
         tracing::warn!(%node, %error, "a node was neither split nor taken away");
     }
-    ends
+    if ends { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }

@@ -17,12 +17,15 @@ mod host;
 mod identity;
 mod lease;
 mod map;
+mod peers;
 mod range;
 mod run;
 mod server;
+mod stop_flag;
 mod store;
 pub mod tls;
 mod transaction;
+mod write_turn;
 
 pub use catalog::NAME_BYTES_MAX;
 pub use database::{Database, PendingNumbers};
@@ -30,6 +33,7 @@ pub use error::Error;
 pub use host::Host;
 pub use lease::Lease;
 pub use map::Map;
+pub use peers::PeerOptions;
 pub use server::{CLIENTS_MAX, ListenOptions, SOCKET_MODE, Server};
 pub use store::Store;
 pub use transaction::{Cursor, Entries, Entry, Proof, Savepoint, Transaction};
@@ -42,7 +46,7 @@ pub use yesquel_model::{
     Conflict, Key, LocalId, NodeId, Refusal, ServerId, Timestamp, TooFarAhead, TreeId, TxnId, limits,
 };
 pub use yesquel_server::{
-    Core, CoreError, DataFolder, DataFolderError, Durability, LogOptions, ManualTime, ReplySink,
+    ClockState, Core, CoreError, DataFolder, DataFolderError, Durability, LogOptions, ManualTime, ReplySink,
     SocketCounters, Time, WallTime,
 };
 pub use yesquel_transport::{

@@ -1,6 +1,6 @@
 //! Storage server that listens on sockets.
 
-use crate::{EngineSettings, Error, Host};
+use crate::{EngineSettings, Error, Host, PeerOptions};
 use rustix::{
     fs::{Mode, RawMode},
     io::FdFlags,
@@ -52,6 +52,9 @@ pub struct ListenOptions {
     pub tls: Option<Arc<ServerConfig>>,
     /// Credential that clients must present; `None`: none.
     pub credential: Option<Box<[u8]>>,
+    /// The other servers that take part in transactions. Their credential is also required of
+    /// servers that connect here.
+    pub peers: PeerOptions,
     /// Maximum number of clients.
     pub clients_max: usize,
 }
@@ -63,6 +66,7 @@ impl Default for ListenOptions {
             socket_mode: SOCKET_MODE,
             tls: None,
             credential: None,
+            peers: PeerOptions::default(),
             clients_max: CLIENTS_MAX,
         }
     }
@@ -199,12 +203,15 @@ impl Server {
         let Listening { listeners, addresses, files } = listen.listen()?;
         let sink = SocketReplies::new();
         let host = match folder {
-            Some(folder) => Host::open(folder, settings, options, time, sink.clone())?,
-            None => Host::in_memory(settings, time, sink.clone())?,
+            Some(folder) => {
+                Host::open_with_peers(folder, settings, options, time, sink.clone(), &listen.peers)?
+            }
+            None => Host::in_memory_with_peers(settings, time, sink.clone(), &listen.peers)?,
         };
         let options = SocketServerOptions {
             server: settings.server,
             credential: listen.credential,
+            peer_credential: listen.peers.credential,
             tls: listen.tls,
             connections_max: listen.clients_max,
             // A quarter of the memory budget, but enough for one client.

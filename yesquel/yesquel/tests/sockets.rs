@@ -269,12 +269,19 @@ fn garbage_is_refused_without_harm_to_other_clients() {
         versions: yesquel_wire::greeting::VERSIONS,
         client: 5,
         credential: b"",
+        role: yesquel_wire::greeting::Role::Client,
     }
     .encode();
     let answer = say(&server, &[&hello[..], &[0xee; 100]].concat());
     assert!(answer.starts_with(b"YESQUEL1"));
     // An unsupported version gets the supported range.
-    let hello = yesquel_wire::greeting::Hello { versions: (7, 9), client: 5, credential: b"" }.encode();
+    let hello = yesquel_wire::greeting::Hello {
+        versions: (7, 9),
+        client: 5,
+        credential: b"",
+        role: yesquel_wire::greeting::Role::Client,
+    }
+    .encode();
     let answer = say(&server, &hello);
     let (welcome, _) = yesquel_wire::greeting::Welcome::decode(&answer).unwrap().unwrap();
     let (lowest, highest) = yesquel_wire::greeting::VERSIONS;

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 use yesquel::{Address, SocketOptions, Store};
-use yesquel_wire::greeting::{Hello, VERSIONS};
+use yesquel_wire::greeting::{Hello, Role, VERSIONS};
 
 fn serve(place: &Path) -> Command {
     let mut command = Command::new(PROGRAM);
@@ -104,7 +104,9 @@ fn the_log_names_refused_peers_and_the_reason() {
     let port: u16 = port.split(|sign: char| !sign.is_ascii_digit()).next().unwrap().parse().unwrap();
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     let own = stream.local_addr().unwrap().to_string();
-    stream.write_all(&Hello { versions: (9, 12), client: 7, credential: b"" }.encode()).unwrap();
+    stream
+        .write_all(&Hello { versions: (9, 12), client: 7, credential: b"", role: Role::Client }.encode())
+        .unwrap();
     stream.read_to_end(&mut Vec::new()).unwrap();
     server.terminate();
     let said = server.said();

@@ -5,6 +5,7 @@ use super::Engine;
 use crate::{
     effects::{Effects, Now, Stop, VoteQuery},
     record::{LogRecord, NO_TXN},
+    recovery_timer::RecoveryTimer,
     staging::{CommitPayload, OperationScript},
     store::TreeEnd,
     transaction::{KnownVote, PendingWrite, PreparedTxn},
@@ -12,7 +13,7 @@ use crate::{
 };
 use yesquel_model::{Conflict, HybridClock, NodeId, Refusal, ServerId, Timestamp, TxnId};
 use yesquel_wire::{
-    Decision, NodeOperation, Operations, Participants, TransactionOutcome, Vote, WriteOperation,
+    Decision, ENDS_LEASE, NodeOperation, Operations, Participants, TransactionOutcome, Vote, WriteOperation,
 };
 
 impl Engine {
@@ -46,7 +47,7 @@ impl Engine {
         let snapshot = self.snapshot(now, snapshot)?;
         let parts = self.staging.take(txn.client, staged)?;
         let script = OperationScript::new(parts.as_ref(), operations);
-        let holder = TxnId { number: lease, ..txn };
+        let holder = TxnId { number: lease & !ENDS_LEASE, ..txn };
         if let Err(stop) = self.check(now.uptime_ms, holder, snapshot, script, false) {
             self.staging.put_back(txn.client, staged, parts);
             return Err(stop);
@@ -57,6 +58,9 @@ impl Engine {
         self.apply_commit(now.uptime_ms, txn, at, script);
         self.counts.commits += 1;
         self.touch(&operations);
+        if lease & ENDS_LEASE != 0 {
+            self.release(holder);
+        }
         Ok(at)
     }
 
@@ -105,7 +109,7 @@ impl Engine {
         let snapshot = self.snapshot(now, snapshot)?;
         let parts = self.staging.take(txn.client, staged)?;
         let script = OperationScript::new(parts.as_ref(), operations);
-        let holder = TxnId { number: lease, ..txn };
+        let holder = TxnId { number: lease & !ENDS_LEASE, ..txn };
         if let Err(stop) = self.check(now.uptime_ms, holder, snapshot, script, true) {
             // Prepare never blocks: waiting here while holding votes elsewhere could deadlock
             // across servers.
@@ -123,8 +127,13 @@ impl Engine {
         self.under_ceiling(at, effects);
         let record = LogRecord::Prepare { txn, at, participants: *participants, staged, operations };
         self.log(&record, effects);
-        self.apply_prepare(txn, at, participants, script);
+        self.apply_prepare(now.uptime_ms, txn, at, participants, script);
         self.counts.prepares += 1;
+        if lease & ENDS_LEASE != 0
+            && let Some(prepared) = self.prepared.get_mut(&txn)
+        {
+            prepared.ends_lease = Some(holder);
+        }
         self.touch(&operations);
         Ok(at)
     }
@@ -144,6 +153,7 @@ impl Engine {
 
     pub(crate) fn apply_prepare(
         &mut self,
+        uptime_ms: u64,
         txn: TxnId,
         at: Timestamp,
         participants: &Participants<'_>,
@@ -165,7 +175,9 @@ impl Engine {
         let participants = participants.iter().collect();
         let bytes = self.reservation(script);
         self.reserved_bytes += bytes;
-        let prepared = PreparedTxn { at, participants, pending, bytes, yes: Vec::new() };
+        let recovery = RecoveryTimer::new(uptime_ms, self.settings.recover_age_ms);
+        let prepared =
+            PreparedTxn { at, participants, pending, bytes, yes: Vec::new(), recovery, ends_lease: None };
         self.prepared.insert(txn, prepared);
     }
 
@@ -177,8 +189,10 @@ impl Engine {
                 Decision::Commit(at) => Decision::Commit(at.max(prepared.at)),
                 Decision::Abort => Decision::Abort,
             };
+            let ended = prepared.ends_lease.filter(|_| matches!(decision, Decision::Commit(_)));
             self.log(&LogRecord::Decide { txn, decision }, effects);
             self.apply_decision(txn, decision);
+            ended.into_iter().for_each(|holder| self.release(holder));
         } else if decision == Decision::Abort && self.outcomes.distributed_outcome(txn).is_none() {
             // The transaction has not voted here and must not any more: a prepare may be in flight.
             self.log(&LogRecord::Decide { txn, decision }, effects);

@@ -76,7 +76,9 @@ impl Engine {
             }
             LogRecord::Prepare { txn, at, participants, staged, operations } => {
                 let parts = self.staging.take(txn.client, *staged).unwrap_or_default();
+                // Its age counts from the start.
                 self.apply_prepare(
+                    0,
                     *txn,
                     *at,
                     participants,

@@ -60,7 +60,8 @@ impl Engine {
 
     /// Returns the status. Visits each node.
     pub fn status(&mut self, now: Now) -> ServerStatus {
-        let clock = self.clock(now);
+        // Only shown: the clock of a server that serves nothing must not advance.
+        let clock = self.clock.last().max(Timestamp::from_ms(now.wall_ms));
         let second = self.samples.second;
         let mut trees: BTreeMap<TreeId, TreeStatus> = BTreeMap::new();
         let (mut by_cells, mut by_load) = (Buckets::default(), Buckets::default());
@@ -109,6 +110,7 @@ impl Engine {
             },
             transactions: TransactionStatus {
                 undecided: self.prepared.len() as u64,
+                undecided_oldest_ms: self.oldest_undecided_ms(now),
                 leases: self.leases.count() as u64,
                 waiting: self.waiting_count() as u64,
                 clients: self.outcomes.clients() as u64,
@@ -131,6 +133,7 @@ impl Engine {
                 conflicts: self.counts.conflicts,
                 moved: self.counts.moved,
                 waits: self.counts.waits,
+                recoveries: self.counts.recoveries,
             },
             trees: trees.into_values().collect(),
             nodes_by_cells: by_cells.finish(),

@@ -3,10 +3,13 @@
 
 use super::{Engine, Frozen};
 use crate::{
-    effects::{Effects, Now},
+    effects::{Effects, Now, Stop},
     record::LogRecord,
 };
-use yesquel_model::{Refusal, Timestamp, limits::CLOCK_AHEAD_MS_MAX};
+use yesquel_model::{
+    Refusal, Timestamp,
+    limits::{CLOCK_AHEAD_MS_MAX, CLOCK_HELD_MS_MAX},
+};
 
 /// Distance of the ceiling above the clock, and the remaining distance at which it is raised: two
 /// records a second, each with half a second to become durable before a request waits for it.
@@ -18,8 +21,33 @@ const CEILING_NEAR_MS: u64 = 500;
 const WAIT_MS_MAX: u64 = 5_000;
 
 impl Engine {
-    pub(crate) fn witness(&mut self, now: Now, seen: Timestamp) -> Result<(), Refusal> {
-        Ok(self.clock.witness(seen, now.wall_ms)?)
+    /// Advances the clock to a timestamp of a request, or stops the request: until the timestamp is
+    /// near enough, if that is soon.
+    pub(crate) fn witness(&mut self, now: Now, seen: Timestamp) -> Result<(), Stop> {
+        self.clock.witness(seen, now.wall_ms).map_err(|ahead| {
+            let fits_at_ms = seen.ms().saturating_sub(CLOCK_AHEAD_MS_MAX);
+            if self.frozen.is_none() && seen.ms() <= now.wall_ms.saturating_add(CLOCK_HELD_MS_MAX) {
+                Stop::Delay { fits_at_ms }
+            } else {
+                Refusal::from(ahead).into()
+            }
+        })
+    }
+
+    /// Answers the requests whose timestamps are near enough now.
+    pub(crate) fn answer_delayed(&mut self, now: Now, effects: &mut Effects) {
+        if self.delayed.iter().all(|delayed| delayed.fits_at_ms > now.wall_ms) {
+            return;
+        }
+        for delayed in std::mem::take(&mut self.delayed) {
+            if delayed.fits_at_ms > now.wall_ms {
+                self.delayed.push(delayed);
+                continue;
+            }
+            // The request was checked when it arrived.
+            let handled = self.handle(now, delayed.caller, &delayed.request, effects);
+            debug_assert!(handled.is_ok());
+        }
     }
 
     /// The record that must be durable before a timestamp is given out; `None` if the ceiling must
@@ -47,17 +75,17 @@ impl Engine {
     }
 
     /// The snapshot of a request: its own, if it is still readable, or the present.
-    pub(crate) fn snapshot(&mut self, now: Now, snapshot: Option<Timestamp>) -> Result<Timestamp, Refusal> {
+    pub(crate) fn snapshot(&mut self, now: Now, snapshot: Option<Timestamp>) -> Result<Timestamp, Stop> {
         let Some(snapshot) = snapshot else {
             return Ok(self.clock.now(now.wall_ms));
         };
         // Later commits must be above it.
-        self.clock.witness(snapshot, now.wall_ms)?;
+        self.witness(now, snapshot)?;
         let readable = self.snapshots.readable();
         if readable.contains(snapshot) {
             Ok(snapshot)
         } else {
-            Err(Refusal::SnapshotTooOld { snapshot, oldest: readable.low })
+            Err(Refusal::SnapshotTooOld { snapshot, oldest: readable.low }.into())
         }
     }
 

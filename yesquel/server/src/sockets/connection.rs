@@ -12,11 +12,12 @@ use std::io;
 use subtle::ConstantTimeEq;
 use thiserror::Error;
 use yesquel_engine::Caller;
-use yesquel_model::ServerId;
+use yesquel_model::{ServerId, Timestamp};
+use yesquel_node::ClockState;
 use yesquel_wire::{
-    ClientHeartbeat, Malformed,
+    ClientHeartbeat, Malformed, Request,
     frame::{FrameError, Inbox},
-    greeting::{Denial, GreetingError, Hello, LANE, VERSIONS, Welcome, common_version},
+    greeting::{Denial, GreetingError, Hello, LANE, Role, VERSIONS, Welcome, common_version},
 };
 
 /// Maximum number of requests in flight on a connection. At this number it is not read any further.
@@ -52,6 +53,8 @@ pub(super) enum CloseReason {
         theirs.0, theirs.1, VERSIONS.0, VERSIONS.1
     )]
     Version { theirs: (u16, u16) },
+    #[error("it has sent a request that its role does not permit")]
+    NotPermitted,
     #[error(transparent)]
     Frame(#[from] FrameError),
     #[error(transparent)]
@@ -72,6 +75,8 @@ pub(super) struct ClientConnection {
     written: usize,
     /// Number of the client, once it has greeted.
     pub(super) client: Option<u64>,
+    /// What it may send.
+    role: Role,
     /// Whether the socket may have more to read.
     pub(super) is_readable: bool,
     /// Whether the client has closed its side. The system reports this once; the bytes before the
@@ -95,6 +100,8 @@ fn waits(of: &ConnectionReplies, sending: usize) -> bool {
 pub(super) struct AdmissionPolicy {
     pub(super) server: ServerId,
     pub(super) credential: Option<Box<[u8]>>,
+    /// Credential of other servers. Without one, but with one of clients, no server is admitted.
+    pub(super) peer_credential: Option<Box<[u8]>>,
     pub(super) clients_max: usize,
 }
 
@@ -109,7 +116,14 @@ impl AdmissionPolicy {
             return Err(Denial::TooManyConnections(self.clients_max as u32));
         }
         // In constant time, so that the timing of a refusal does not reveal a prefix.
-        let is_known = self.credential.as_ref().is_none_or(|own| own.ct_eq(hello.credential).into());
+        let own = match hello.role {
+            Role::Client => &self.credential,
+            Role::Peer if self.peer_credential.is_none() && self.credential.is_some() => {
+                return Err(Denial::Credential);
+            }
+            Role::Peer => &self.peer_credential,
+        };
+        let is_known = own.as_ref().is_none_or(|own| own.ct_eq(hello.credential).into());
         if is_known { Ok(version) } else { Err(Denial::Credential) }
     }
 }
@@ -124,6 +138,7 @@ impl ClientConnection {
             out: Vec::new(),
             written: 0,
             client: None,
+            role: Role::Client,
             is_readable: false,
             has_ended: false,
             waiting_since_ms: Some(now_ms),
@@ -212,9 +227,17 @@ impl ClientConnection {
     ) -> Result<Option<u64>, CloseReason> {
         let Some((hello, length)) = Hello::decode(self.inbox.unread())? else { return Ok(None) };
         let client = hello.client;
-        match admission.judge(&hello, clients) {
-            Ok(version) => {
-                let (server, now) = (admission.server, session.clock());
+        let admitted = admission.judge(&hello, clients).and_then(|version| match session.clock() {
+            Ok(now) => Ok((version, now)),
+            // A server may compare its clock here; requests of clients are held or refused.
+            Err(ClockState::Comparing) => Ok((version, Timestamp::ZERO)),
+            Err(_) if hello.role == Role::Peer => Ok((version, Timestamp::ZERO)),
+            Err(state) => Err(Denial::NotReady(state.to_string())),
+        });
+        match admitted {
+            Ok((version, now)) => {
+                let server = admission.server;
+                self.role = hello.role;
                 let requests_max = REQUESTS_MAX as u32;
                 self.out = Welcome::Served { version, server, requests_max, now }.encode();
                 self.inbox.skip(length);
@@ -240,11 +263,15 @@ impl ClientConnection {
     ) -> Result<bool, CloseReason> {
         let (Some(client), connection) = (self.client, self.number) else { return Ok(false) };
         let sending = self.out.len() - self.written;
-        let (mut malformed, mut is_paused) = (None, false);
+        let (mut malformed, mut is_paused, mut is_permitted) = (None, false, true);
+        let role = self.role;
         self.inbox.take_while(|request, bytes| {
             let outcome = if request == ClientHeartbeat::NUMBER {
                 ClientHeartbeat::decode(bytes)
                     .map(|heartbeat| session.on_heartbeat(connection, client, heartbeat))
+            } else if !Request::is_permitted(bytes, role, client) {
+                is_permitted = false;
+                Ok(())
             } else {
                 sink.with(connection, |of| of.in_flight += 1);
                 let handled = session.handle(Caller { connection, request }, bytes);
@@ -253,8 +280,11 @@ impl ClientConnection {
                 handled
             };
             malformed = outcome.err();
-            malformed.is_none() && !is_paused
+            malformed.is_none() && !is_paused && is_permitted
         })?;
+        if !is_permitted {
+            return Err(CloseReason::NotPermitted);
+        }
         malformed.map_or(Ok(is_paused), |malformed| Err(malformed.into()))
     }
 

@@ -39,6 +39,9 @@ pub struct SocketServerOptions {
     pub server: ServerId,
     /// Credential that clients must present; `None`: none.
     pub credential: Option<Box<[u8]>>,
+    /// Credential that other servers must present. Without one, and with one of clients, none is
+    /// admitted.
+    pub peer_credential: Option<Box<[u8]>>,
     /// Encryption of TCP connections.
     pub tls: Option<Arc<ServerConfig>>,
     /// Maximum number of clients.
@@ -101,12 +104,19 @@ impl SocketServer {
         }
         let (stopping, counters) = (Arc::<AtomicBool>::default(), Arc::<SocketCounters>::default());
         core.count_sockets(Arc::clone(&counters));
-        let SocketServerOptions { server, credential, tls, connections_max, unfinished_bytes_max } = options;
+        let SocketServerOptions {
+            server,
+            credential,
+            peer_credential,
+            tls,
+            connections_max,
+            unfinished_bytes_max,
+        } = options;
         let thread = SocketLoop {
             poll,
             core,
             sink: sink.clone(),
-            admission: AdmissionPolicy { server, credential, clients_max: connections_max },
+            admission: AdmissionPolicy { server, credential, peer_credential, clients_max: connections_max },
             tls,
             listeners,
             accept_again: false,

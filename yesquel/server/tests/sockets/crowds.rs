@@ -6,7 +6,7 @@ use std::{
     net::TcpStream,
 };
 use yesquel_server::ManualTime;
-use yesquel_wire::greeting::{Denial, Hello, VERSIONS, Welcome};
+use yesquel_wire::greeting::{Denial, Hello, Role, VERSIONS, Welcome};
 
 /// Number of connections that get a refusal, by `docs/yesquel/wire.md`.
 const DENIED_MAX: usize = 64;
@@ -15,7 +15,8 @@ const DENIED_MAX: usize = 64;
 fn greet(served: &Served) -> Welcome {
     let mut stream = TcpStream::connect(served.address).unwrap();
     // It may be closed with the answer before the greeting is sent.
-    let _ = stream.write_all(&Hello { versions: VERSIONS, client: 99, credential: b"" }.encode());
+    let _ = stream
+        .write_all(&Hello { versions: VERSIONS, client: 99, credential: b"", role: Role::Client }.encode());
     let (mut answer, mut room) = (Vec::new(), [0; 100]);
     loop {
         if let Some((welcome, _)) = Welcome::decode(&answer).unwrap() {

@@ -15,7 +15,7 @@ use yesquel_server::{
 use yesquel_wire::{
     ByteWriter, Question, Request,
     frame::{Inbox, Outbox},
-    greeting::{Hello, VERSIONS, Welcome},
+    greeting::{Hello, Role, VERSIONS, Welcome},
     status::ConnectionStatus,
 };
 
@@ -44,6 +44,7 @@ pub(crate) fn serve_with_clock(
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let options = SocketServerOptions {
+        peer_credential: None,
         server: ServerId(0),
         credential: None,
         tls: None,
@@ -85,7 +86,9 @@ impl Raw {
         raw.stream.set_nodelay(true).unwrap();
         // A server that never answers fails the test.
         raw.stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        raw.stream.write_all(&Hello { versions: VERSIONS, client, credential: b"" }.encode()).unwrap();
+        raw.stream
+            .write_all(&Hello { versions: VERSIONS, client, credential: b"", role: Role::Client }.encode())
+            .unwrap();
         loop {
             if let Some((welcome, length)) = Welcome::decode(raw.inbox.unread()).unwrap() {
                 assert!(matches!(welcome, Welcome::Served { .. }));

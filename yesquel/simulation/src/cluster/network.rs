@@ -9,10 +9,11 @@ use std::{
     sync::Arc,
     task::{Poll, Waker},
 };
-use yesquel_engine::{Caller, VoteQuery};
+use yesquel_engine::{Caller, Now, VoteQuery};
 use yesquel_model::ServerId;
+use yesquel_node::GroupCore;
 use yesquel_transport::{HeartbeatSource, LossCause, LostCall, Transport};
-use yesquel_wire::{ByteWriter, ClientHeartbeat, Request};
+use yesquel_wire::{ClientHeartbeat, Request};
 
 /// The connection number of a server's calls to itself.
 pub(super) const OWN: u64 = u64::MAX;
@@ -59,13 +60,30 @@ pub(crate) struct SimulatedConnection {
     heartbeat: Option<ClientHeartbeat>,
 }
 
+/// A call of a server to another one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PeerCall {
+    server: usize,
+    /// The incarnation of the calling server.
+    epoch: u64,
+    content: PeerCallContent,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum PeerCallContent {
+    /// A question for a vote.
+    Query(VoteQuery),
+    /// A report that was sent at a time.
+    Report { sent: Now },
+}
+
 /// A request in flight.
 #[derive(Default)]
 pub(crate) struct PendingRequest {
     reply: Option<Result<Vec<u8>, ()>>,
     waker: Option<Waker>,
-    /// Set if a server asks another for its vote: the asking server, its incarnation, the question.
-    ask: Option<(usize, u64, VoteQuery)>,
+    /// Set if a server calls another one.
+    by_server: Option<PeerCall>,
 }
 
 impl Cluster {
@@ -110,15 +128,9 @@ impl Cluster {
     }
 
     /// Sends a request and returns the number of the call.
-    fn call(
-        &mut self,
-        peer: usize,
-        server: usize,
-        bytes: Vec<u8>,
-        ask: Option<(usize, u64, VoteQuery)>,
-    ) -> u64 {
-        let number = self.new_call(ask);
-        if ask.is_none() && !self.count_call(peer) {
+    fn call(&mut self, peer: usize, server: usize, bytes: Vec<u8>, by_server: Option<PeerCall>) -> u64 {
+        let number = self.new_call(by_server);
+        if by_server.is_none() && !self.count_call(peer) {
             return number;
         }
         if let (Some(task), Some(on_request), Ok(request)) =
@@ -131,7 +143,7 @@ impl Cluster {
                 self.links[link].calls.push(number);
                 self.send(link, MessageBody::Request { call: number, bytes });
                 let ClientProcess { calls, ref cuts, .. } = self.processes[peer];
-                let cut = cuts.iter().find(|(call, ..)| ask.is_none() && *call == calls);
+                let cut = cuts.iter().find(|(call, ..)| by_server.is_none() && *call == calls);
                 if let Some((_, after_us, cut)) = cut.copied() {
                     self.after(after_us, SimulationEvent::Cut { link, cut });
                 }
@@ -144,9 +156,9 @@ impl Cluster {
         number
     }
 
-    fn new_call(&mut self, ask: Option<(usize, u64, VoteQuery)>) -> u64 {
+    fn new_call(&mut self, by_server: Option<PeerCall>) -> u64 {
         self.last_call += 1;
-        self.calls.insert(self.last_call, PendingRequest { ask, ..PendingRequest::default() });
+        self.calls.insert(self.last_call, PendingRequest { by_server, ..PendingRequest::default() });
         self.last_call
     }
 
@@ -236,10 +248,13 @@ impl Cluster {
     /// Ends a call with a reply, or with a failure.
     pub(super) fn complete(&mut self, call: u64, reply: Result<Vec<u8>, ()>) {
         let Some(known) = self.calls.get_mut(&call) else { return };
-        if let Some((server, epoch, ask)) = known.ask {
+        if let Some(PeerCall { server, epoch, content }) = known.by_server {
             self.calls.remove(&call);
-            if let (Ok(vote), true) = (reply, self.is_up(server, epoch)) {
-                self.on_vote(server, ask, &vote);
+            if let (Ok(reply), true) = (reply, self.is_up(server, epoch)) {
+                match content {
+                    PeerCallContent::Query(query) => self.on_peer_reply(server, query, &reply),
+                    PeerCallContent::Report { sent } => self.on_report(server, sent, &reply),
+                }
             }
             return;
         }
@@ -308,7 +323,7 @@ impl Cluster {
             return self.after(1, SimulationEvent::Disconnected { link });
         }
         if let Some(running) = &mut self.servers[server].running {
-            running.engine.disconnected(link as u64);
+            running.core.disconnected(link as u64);
         }
     }
 
@@ -330,11 +345,25 @@ impl Cluster {
     }
 
     /// Sends a server's question for another one's vote.
-    pub(super) fn ask(&mut self, server: usize, ask: VoteQuery) {
-        let mut bytes = Vec::new();
-        Request::Resolve { txn: ask.txn }.write(&mut ByteWriter(&mut bytes));
+    pub(super) fn ask(&mut self, server: usize, query: VoteQuery) {
+        let bytes = GroupCore::query_bytes(&query);
+        self.call_server(server, usize::from(query.server.0), bytes, PeerCallContent::Query(query));
+    }
+
+    /// Sends the reports of a server to the others.
+    pub(super) fn send_reports(&mut self, server: usize) {
+        for other in (0..SERVERS).filter(|other| *other != server) {
+            let (sent, _) = (self.wall_clock(server), self.clock(server));
+            let Some(running) = &self.servers[server].running else { return };
+            let report = running.core.begin_report();
+            self.call_server(server, other, report, PeerCallContent::Report { sent });
+        }
+    }
+
+    fn call_server(&mut self, server: usize, other: usize, bytes: Vec<u8>, content: PeerCallContent) {
         let epoch = self.servers[server].epoch;
-        self.call(peer_of_server(server), usize::from(ask.server.0), bytes, Some((server, epoch, ask)));
+        let call = PeerCall { server, epoch, content };
+        self.call(peer_of_server(server), other, bytes, Some(call));
     }
 }
 

@@ -1,22 +1,27 @@
-//! A storage server: an engine, its log on a simulated disk, checkpoints, and replies that wait for
-//! the disk. `yesquel-server` does the same with threads.
+//! A storage server: the core and the log of a group on a simulated disk, driven by events as
+//! `yesquel-server` drives them by threads.
 
 use super::{Cluster, SharedCluster, SimulationEvent, network::OWN, peer_of_server};
-use crate::disk::SimulatedDisk;
+use crate::{disk::SimulatedDisk, fault::SERVERS};
 use std::{
+    cell::RefCell,
     future::poll_fn,
-    mem::take,
     sync::Weak,
     task::{Poll, Waker},
 };
-use yesquel_engine::{Caller, Checkpoint, Effects, Engine, EngineSettings, LogRecord, VoteQuery};
-use yesquel_log::{LogError, SegmentWriter, checkpoint, open};
-use yesquel_model::{Key, NodeId, Refusal, ServerId, Timestamp, TxnId};
+use yesquel_engine::{Caller, EngineSettings, LogRecord, Now, VoteQuery};
+use yesquel_model::{ServerId, Timestamp, TxnId};
+use yesquel_node::{
+    CheckpointWriter, GroupCore, GroupLog, GroupWork, LogFailure, LogOptions, LogSizes, OpenError,
+    OpenedGroup, ReplySink, open_group,
+};
 use yesquel_seeds::Random;
 use yesquel_transport::HeartbeatSource;
-use yesquel_wire::{ClientHeartbeat, Decision, Reply};
+use yesquel_wire::{ClientHeartbeat, Decision};
 
 const TICK_US: u64 = 50_000;
+/// Interval of reports to the other servers.
+const REPORT_US: u64 = 400_000;
 
 /// What a log record states about a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,29 +34,22 @@ pub enum LogFact {
     Decided(TxnId, Decision),
 }
 
-/// A reply that waits for the disk.
-struct DelayedReply {
-    needs_lsn: u64,
-    caller: Caller,
-    reply: Vec<u8>,
+/// Replies of a step.
+#[derive(Default)]
+struct StepReplies(RefCell<Vec<(Caller, Vec<u8>)>>);
+
+impl ReplySink for StepReplies {
+    fn deliver(&self, caller: Caller, reply: &[u8]) {
+        self.0.borrow_mut().push((caller, reply.to_vec()));
+    }
 }
 
 /// A running server.
 pub(crate) struct RunningServer {
-    pub(super) engine: Engine,
-    writer: SegmentWriter<SimulatedDisk>,
-    /// Records that are not written yet, and where each ends.
-    log: Vec<u8>,
-    ends: Vec<usize>,
-    /// First timestamp at which a read may see what is being written.
-    writing: Option<Timestamp>,
-    held: Vec<DelayedReply>,
-    synced: u64,
-    pub(super) failed: bool,
+    pub(super) core: GroupCore,
+    log: GroupLog<SimulatedDisk>,
     is_writing: bool,
-    /// Log bytes since the last checkpoint.
-    grown: u64,
-    checkpoint: Option<Checkpoint>,
+    checkpoint: Option<CheckpointWriter<SimulatedDisk>>,
     /// The background task, while it waits for work.
     background: Option<Waker>,
     pub(super) heartbeats: Option<Weak<dyn HeartbeatSource>>,
@@ -96,9 +94,10 @@ impl SimulatedServer {
         EngineSettings {
             server: ServerId(self.number as u16),
             recover_after_ms: 200,
+            grace_ms: 2_000,
             // At two cells a node with many is split into parts of one.
             node_cells_max: 4 - self.number % 3,
-            node_load_max: 6,
+            node_load_max: 5,
             ..EngineSettings::default()
         }
     }
@@ -108,40 +107,14 @@ impl SimulatedServer {
         self.facts.iter().map(|(_, fact)| fact)
     }
 
-    /// Loads the checkpoint and the log, as `yesquel_server::Core::open` does.
-    fn recover(&self) -> Result<(Engine, SegmentWriter<SimulatedDisk>, u64), LogError> {
-        let mut engine = Engine::new(self.settings());
-        let replay = |engine: &mut Engine, bytes: &[u8]| match LogRecord::decode(bytes) {
-            Ok(record) => engine.replay(&record),
-            Err(malformed) => panic!("malformed log record: {malformed}"),
-        };
-        let last = checkpoint::list(&self.disk)?.last().copied();
-        if let Some(lsn) = last {
-            checkpoint::read(&self.disk, lsn, |record| {
-                replay(&mut engine, record);
-                Ok(())
-            })?;
-            engine.restored(lsn);
-        }
-        let mut grown = 0;
-        let mut opened = open(self.disk.clone(), last.unwrap_or(0), |_, record| {
-            grown += record.len() as u64;
-            replay(&mut engine, record);
-            Ok(())
-        })?;
-        opened.writer.segment_bytes_max(self.segment_bytes);
+    /// Loads the checkpoint and the log.
+    fn open(&self) -> Result<OpenedGroup<SimulatedDisk>, OpenError> {
+        let options = LogOptions { checkpoint_bytes: self.checkpoint_bytes, ..LogOptions::default() };
         // Some servers preallocate the log.
-        opened.writer.preallocate(self.segment_bytes % 3 * 300);
-        engine.replayed();
-        Ok((engine, opened.writer, grown))
+        let preallocated_bytes = self.segment_bytes % 3 * 300;
+        let sizes = LogSizes { segment_bytes_max: self.segment_bytes, preallocated_bytes };
+        open_group(self.disk.clone(), self.settings(), options, sizes)
     }
-}
-
-/// The reply in place of one that depends on lost records.
-fn refused() -> Vec<u8> {
-    let mut bytes = Vec::new();
-    Reply::Refused { operation: None, refusal: Refusal::DiskLost }.write(&mut bytes);
-    bytes
 }
 
 fn fact(record: &[u8]) -> Option<LogFact> {
@@ -160,83 +133,79 @@ impl Cluster {
         self.servers[server].running.is_some() && self.servers[server].epoch == epoch
     }
 
-    /// Steps an engine and handles its effects.
-    fn step(&mut self, at: usize, act: impl FnOnce(&mut Engine, &mut Effects)) {
+    /// Steps a server and passes on what the step has left.
+    fn step<T>(
+        &mut self,
+        at: usize,
+        act: impl FnOnce(&mut RunningServer, Now, &dyn ReplySink) -> T,
+    ) -> Option<T> {
+        let now = self.clock(at);
         let server = &mut self.servers[at];
-        let Some(running) = &mut server.running else { return };
-        let mut effects = Effects::default();
-        let before = running.engine.lsn();
-        act(&mut running.engine, &mut effects);
-        let facts = (before + 1..).zip(effects.records().map(fact));
-        server.facts.extend(facts.filter_map(|(lsn, fact)| Some((lsn, fact?))));
-        let mut out = Vec::new();
-        for reply in &effects.replies {
-            let bytes = effects.bytes[reply.bytes.clone()].to_vec();
-            let waits = reply.needs_lsn > running.synced;
-            if waits && !running.failed {
-                running.held.push(DelayedReply {
-                    needs_lsn: reply.needs_lsn,
-                    caller: reply.caller,
-                    reply: bytes,
-                });
-            } else {
-                out.push((reply.caller, if waits { refused() } else { bytes }));
-            }
-        }
-        if !running.failed && !effects.record_ends.is_empty() {
-            let before = running.log.len();
-            running.log.extend_from_slice(&effects.log);
-            running.ends.extend(effects.record_ends.iter().map(|end| before + end));
-        }
-        if running.engine.has_work() {
+        let running = server.running.as_mut()?;
+        let replies = StepReplies::default();
+        let before = running.core.engine().lsn();
+        let result = act(running, now, &replies);
+        let last = running.core.engine().lsn();
+        let made = running.core.records().iter().rev().zip((before + 1..=last).rev());
+        let facts: Vec<(u64, LogFact)> =
+            made.filter_map(|(record, lsn)| Some((lsn, fact(record)?))).collect();
+        server.facts.extend(facts.into_iter().rev());
+        if running.core.has_work() {
             running.background.take().into_iter().for_each(Waker::wake);
         }
-        out.into_iter().for_each(|(caller, reply)| self.reply(caller, reply));
-        effects.vote_queries.iter().for_each(|ask| self.ask(at, *ask));
+        let queries = running.core.take_vote_queries();
+        replies.0.into_inner().into_iter().for_each(|(caller, reply)| self.reply(caller, reply));
+        queries.iter().for_each(|query| self.ask(at, *query));
         self.begin_write(at);
+        Some(result)
     }
 
     fn begin_write(&mut self, at: usize) {
         let server = &mut self.servers[at];
         let Some(running) = &mut server.running else { return };
-        if running.is_writing || running.failed || running.ends.is_empty() {
+        let has_failed = running.core.failure().is_some();
+        if running.is_writing || has_failed || running.core.records().is_empty() {
             return;
         }
         running.is_writing = true;
-        let (epoch, lsn) = (server.epoch, running.engine.lsn());
+        let (epoch, lsn) = (server.epoch, running.core.engine().lsn());
         let us = self.takes([4, at as u64, epoch, lsn]) / 4;
         self.after(us, SimulationEvent::Write { server: at, epoch });
     }
 
     pub(super) fn handle(&mut self, at: usize, caller: Caller, request: &[u8]) {
-        let now = self.clock(at);
-        self.step(at, |engine, effects| {
-            if let Err(malformed) = engine.handle(now, caller, request, effects) {
+        self.step(at, |running, now, sink| {
+            if let Err(malformed) = running.core.handle(now, caller, request, None, sink) {
                 panic!("malformed request: {malformed}");
             }
         });
     }
 
     pub(super) fn on_news(&mut self, at: usize, connection: u64, client: u64, heartbeat: ClientHeartbeat) {
-        let now = self.clock(at);
-        if let Some(running) = &mut self.servers[at].running {
-            running.engine.hold(connection, heartbeat.oldest, heartbeat.more);
-            running.engine.known(now, client, heartbeat.known);
-        }
+        self.step(at, |running, now, _| running.core.on_heartbeat(now, connection, client, heartbeat));
     }
 
-    pub(super) fn on_vote(&mut self, at: usize, ask: VoteQuery, vote: &[u8]) {
-        let now = self.clock(at);
-        // A server whose disk has failed does not vote.
-        let Ok(Reply::Vote(vote)) = Reply::decode(vote) else { return };
-        let Some(running) = &self.servers[at].running else { return };
-        if running.failed {
-            return;
+    /// Takes the answer of another server to a question.
+    pub(super) fn on_peer_reply(&mut self, at: usize, query: VoteQuery, reply: &[u8]) {
+        let recovered = self.step(at, |running, now, sink| {
+            let before = running.core.engine().undecided().count();
+            running.core.on_peer_reply(now, query, reply, sink);
+            running.core.engine().undecided().count() < before
+        });
+        self.counts.recovered += u64::from(recovered == Some(true));
+    }
+
+    /// Takes another server's answer to a report.
+    pub(super) fn on_report(&mut self, at: usize, sent: Now, reply: &[u8]) {
+        self.step(at, |running, now, _| running.core.end_report(now, sent, reply));
+    }
+
+    /// Sends reports to the other servers now and then.
+    pub(super) fn report(&mut self, at: usize, epoch: u64) {
+        if self.is_up(at, epoch) {
+            self.send_reports(at);
+            self.after(REPORT_US, SimulationEvent::Report { server: at, epoch });
         }
-        let before = running.engine.undecided().count();
-        self.step(at, |engine, effects| engine.on_vote(now, ask, &vote, effects));
-        let after = self.servers[at].running.as_ref().map_or(0, |running| running.engine.undecided().count());
-        self.counts.recovered += u64::from(after < before);
     }
 
     pub(super) fn tick(&mut self, at: usize, epoch: u64) {
@@ -248,24 +217,19 @@ impl Cluster {
         if let Some(heartbeats) = heartbeats {
             self.on_news(at, OWN, heartbeats.client(), heartbeats.heartbeat());
         }
-        let now = self.clock(at);
-        self.step(at, |engine, effects| engine.tick(now, effects));
+        self.step(at, |running, now, sink| running.core.tick(now, sink));
         self.after(TICK_US, SimulationEvent::Tick { server: at, epoch });
     }
 
     /// Whether a server's logical clock is ahead of physical time.
     pub(crate) fn is_ahead(&mut self, at: usize) -> bool {
         let now = self.clock(at);
-        self.servers[at].running.as_mut().is_none_or(|running| running.engine.clock(now).ms() > now.wall_ms)
+        self.engine(at).is_none_or(|engine| engine.clock(now).ms() > now.wall_ms)
     }
 
-    /// Recovers all undecided transactions of a server, as a reader that waits for them would.
-    pub(crate) fn recover_all(&mut self, at: usize) {
-        let now = self.clock(at);
-        self.step(at, |engine, effects| {
-            let undecided: Vec<TxnId> = engine.undecided().collect();
-            undecided.into_iter().for_each(|txn| engine.recover(now, txn, effects));
-        });
+    /// Whether a server has undecided transactions, or is down.
+    pub(crate) fn is_in_doubt(&mut self, at: usize) -> bool {
+        self.engine(at).is_none_or(|engine| engine.undecided().next().is_some())
     }
 
     pub(super) fn write(&mut self, at: usize, epoch: u64) {
@@ -273,11 +237,9 @@ impl Cluster {
             return;
         }
         let Some(running) = &mut self.servers[at].running else { return };
-        let (log, ends) = (take(&mut running.log), take(&mut running.ends));
-        running.writing = LogRecord::first_seen(&log, &ends);
-        let written = running.writer.append(&log, &ends);
-        running.grown += log.len() as u64;
-        let next = running.writer.next_lsn();
+        running.log.take(&mut running.core);
+        let written = running.log.append();
+        let next = running.core.engine().lsn();
         if self.disk_failed(at, written) {
             return;
         }
@@ -290,64 +252,51 @@ impl Cluster {
             return;
         }
         let Some(running) = &mut self.servers[at].running else { return };
-        let synced = running.writer.sync();
+        let synced = running.log.sync();
         if self.disk_failed(at, synced) {
             return;
         }
-        let server = &mut self.servers[at];
-        let Some(running) = &mut server.running else { return };
-        running.synced = running.writer.synced_lsn();
-        server.synced = running.synced;
-        running.is_writing = false;
-        let (ready, held) =
-            take(&mut running.held).into_iter().partition(|held| held.needs_lsn <= running.synced);
-        running.held = held;
-        if running.grown >= server.checkpoint_bytes && running.checkpoint.is_none() {
-            running.grown = 0;
-            running.checkpoint = Some(running.engine.checkpoint());
+        let is_due = self.step(at, |running, _, sink| {
+            running.is_writing = false;
+            running.log.release(&mut running.core, sink);
+            let is_due = running.log.is_checkpoint_due();
+            if is_due {
+                running.checkpoint = Some(running.log.begin_checkpoint(&running.core));
+            }
+            (is_due, running.core.synced())
+        });
+        let Some((is_due, synced)) = is_due else { return };
+        self.servers[at].synced = synced;
+        if is_due {
             let us = self.takes([6, at as u64, epoch, 0]) * 4;
             self.after(us, SimulationEvent::Checkpoint { server: at, epoch });
         }
-        for DelayedReply { caller, reply, .. } in ready {
-            self.reply(caller, reply);
-        }
-        self.begin_write(at);
     }
 
     pub(super) fn write_checkpoint(&mut self, at: usize, epoch: u64) {
         if !self.is_up(at, epoch) {
             return;
         }
-        let server = &mut self.servers[at];
-        let Some(running) = &mut server.running else { return };
-        let Some(mut state) = running.checkpoint.take() else { return };
-        let written = checkpoint::write(&server.disk, state.lsn(), |take| state.write(take));
-        let forgotten =
-            written.and_then(|_| running.writer.delete_up_to(state.lsn().min(running.writer.synced_lsn())));
+        let ended = self.step(at, |running, now, sink| {
+            let written = running.checkpoint.take().map(CheckpointWriter::write);
+            running.log.end_checkpoint(written, now, &mut running.core, sink)
+        });
         if self.servers[at].disk.power_is_lost() {
             return self.lose_power(at);
         }
         // The log is complete without the checkpoint.
-        self.counts.checkpoints += u64::from(forgotten.is_ok());
+        self.counts.checkpoints += u64::from(ended.is_some_and(|ended| ended.is_ok()));
     }
 
     /// Handles a failed disk operation. Returns whether it failed.
-    fn disk_failed(&mut self, at: usize, done: Result<(), LogError>) -> bool {
-        if done.is_ok() {
-            return false;
-        }
+    fn disk_failed(&mut self, at: usize, done: Result<(), LogFailure>) -> bool {
+        let Err(failure) = done else { return false };
         if self.servers[at].disk.power_is_lost() {
             self.lose_power(at);
             return true;
         }
         self.counts.disk_failures += 1;
-        let Some(running) = &mut self.servers[at].running else { return true };
-        running.failed = true;
-        let (synced, held) = (running.synced, take(&mut running.held));
-        let lost =
-            [running.writing, LogRecord::first_seen(&running.log, &running.ends)].into_iter().flatten().min();
-        self.step(at, |engine, effects| engine.freeze(synced, lost, effects));
-        held.into_iter().for_each(|held| self.reply(held.caller, refused()));
+        self.step(at, |running, _, sink| running.log.fail(&failure, &mut running.core, sink));
         true
     }
 
@@ -379,8 +328,8 @@ impl Cluster {
         if server.running.is_some() {
             return;
         }
-        let (engine, writer, grown) = match server.recover() {
-            Ok(recovered) => recovered,
+        let OpenedGroup { mut core, log, .. } = match server.open() {
+            Ok(opened) => opened,
             Err(_) if server.disk.power_is_lost() => {
                 let (seed, down_us) = server.outage;
                 server.disk.repair();
@@ -393,14 +342,21 @@ impl Cluster {
             }
             Err(error) => panic!("server {at} does not start: {error}"),
         };
-        let synced = writer.synced_lsn();
+        let clocks = Now { uptime_ms: 0, ..self.wall_clock(at) };
+        let wait_ms = core.engine().wait_ms(clocks);
+        if wait_ms > 0 {
+            return self.after(wait_ms * 1_000, SimulationEvent::Start { server: at });
+        }
+        core.compare_with(SERVERS - 1);
+        let server = &mut self.servers[at];
+        let synced = core.synced();
         assert!(
             synced >= server.synced,
             "server {at}: {synced} of {} synced records are left",
             server.synced
         );
-        assert_eq!(synced, engine.lsn(), "server {at}");
-        if let Err(wrong) = engine.audit() {
+        assert_eq!(synced, core.engine().lsn(), "server {at}");
+        if let Err(wrong) = core.engine().audit() {
             panic!("server {at} after its restart: {wrong}");
         }
         server.facts.retain(|(lsn, _)| *lsn <= synced);
@@ -408,16 +364,9 @@ impl Cluster {
         server.epoch += 1;
         server.started_us = self.schedule.now_us();
         server.running = Some(RunningServer {
-            engine,
-            writer,
-            log: Vec::new(),
-            writing: None,
-            ends: Vec::new(),
-            held: Vec::new(),
-            synced,
-            failed: false,
+            core,
+            log,
             is_writing: false,
-            grown,
             checkpoint: None,
             background: None,
             heartbeats: None,
@@ -426,36 +375,24 @@ impl Cluster {
         self.counts.restarts += u64::from(epoch > 1);
         self.changed.push(at);
         self.after(TICK_US, SimulationEvent::Tick { server: at, epoch });
+        self.report(at, epoch);
     }
 }
 
-/// Background work that a server's engine asks for.
-#[derive(Debug, Default)]
-pub struct BackgroundWork {
-    /// Whether the task had to wait for it.
-    pub waited: bool,
-    /// Nodes over the size limit.
-    pub full: Vec<NodeId>,
-    /// Nodes over the load limit, and the keys to split them at.
-    pub hot: Vec<(NodeId, Key)>,
-    /// Empty leaves.
-    pub empty: Vec<NodeId>,
-}
-
-/// Waits until a server's engine asks for background work, and takes it.
-pub async fn next_work(cluster: &SharedCluster, server: usize) -> BackgroundWork {
+/// Waits until a server's engine asks for background work, and takes it. Returns whether it had to
+/// wait.
+pub async fn next_work(cluster: &SharedCluster, server: usize) -> (GroupWork, bool) {
     let mut waited = false;
-    poll_fn(|context| {
+    let work = poll_fn(|context| {
         let mut cluster = cluster.borrow_mut();
         let Some(running) = &mut cluster.servers[server].running else { return Poll::Pending };
-        if !running.engine.has_work() {
+        if !running.core.has_work() {
             running.background = Some(context.waker().clone());
             waited = true;
             return Poll::Pending;
         }
-        let engine = &mut running.engine;
-        let (full, hot, empty) = (engine.take_full(), engine.take_hot(), engine.take_empty());
-        Poll::Ready(BackgroundWork { waited, full, hot, empty })
+        Poll::Ready(running.core.take_work())
     })
-    .await
+    .await;
+    (work, waited)
 }

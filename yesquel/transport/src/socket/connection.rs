@@ -148,7 +148,7 @@ impl ServerConnection {
         // More than a day counts as a day.
         let until = Instant::now() + options.connect_timeout.min(Duration::from_secs(86_400));
         let channel = Channel::connect(address, options, until)?;
-        let hello = Hello { versions: VERSIONS, client, credential: &options.credential };
+        let hello = Hello { versions: VERSIONS, client, credential: &options.credential, role: options.role };
         // A server at its limit may have sent its reason and closed the connection.
         let mut sent = channel.send_until(&hello.encode(), until).err();
         let mut inbox = Inbox::default();

@@ -28,12 +28,15 @@ use std::{
 };
 use yesquel_fork as fork;
 use yesquel_model::{ServerId, Timestamp};
+use yesquel_wire::greeting::Role;
 
 /// Options of connections.
 #[derive(Clone)]
 pub struct SocketOptions {
     /// The shared secret.
     pub credential: Box<[u8]>,
+    /// What the connections are for; the credential is that of the role.
+    pub role: Role,
     /// Encryption, on TCP.
     pub tls: Option<Arc<rustls::ClientConfig>>,
     /// Time limit for a connection in all (resolving, connecting, encryption, greetings), a day at
@@ -50,6 +53,7 @@ impl Default for SocketOptions {
     fn default() -> Self {
         SocketOptions {
             credential: Box::default(),
+            role: Role::Client,
             tls: None,
             connect_timeout: Duration::from_secs(5),
             timeout: Duration::from_secs(30),

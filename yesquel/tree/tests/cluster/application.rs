@@ -6,15 +6,16 @@ use crate::{
     steps::{PERMANENT, SLOTS, Step},
     workload::{SharedWorkload, WorkCounts, Workload},
 };
-use std::{cell::RefCell, rc::Rc};
+use std::{cell::RefCell, ops::ControlFlow, rc::Rc};
 use yesquel_client::{Client, CommitError, RequestError};
-use yesquel_engine::SplitPlan;
+use yesquel_engine::Techniques;
 use yesquel_model::{Refusal, ServerId};
+use yesquel_node::{Maintainer, MaintenanceStep};
 use yesquel_simulation::{
-    Application, BackgroundWork, Cluster, EventCounts, InjectedFault, LocalTransport, Network, SERVERS,
-    SharedCluster, TASKS, TASKS_PER_PROCESS, TaskFuture, next_work, run,
+    Application, Cluster, EventCounts, InjectedFault, LocalTransport, Network, SERVERS, SharedCluster, TASKS,
+    TASKS_PER_PROCESS, TaskFuture, next_work, run,
 };
-use yesquel_tree::{Splitter, TreeError, Trees};
+use yesquel_tree::{TreeError, Trees};
 
 /// Rounds of background work without a wait, after which splits count as endless.
 const ROUNDS_MAX: usize = 200;
@@ -54,7 +55,7 @@ impl Application for TreeClients {
 
     fn background(&self, server: usize, transport: LocalTransport, client: u64) -> Option<TaskFuture> {
         let (cluster, workload) = (Rc::clone(&self.cluster), Rc::clone(&self.workload));
-        Some(Box::pin(split_nodes(cluster, workload, server, transport, client)))
+        Some(Box::pin(maintain(cluster, workload, server, transport, client)))
     }
 
     fn observe(&self, network: Network, client: u64) -> TaskFuture {
@@ -68,35 +69,35 @@ impl Application for TreeClients {
     }
 }
 
-/// Splits nodes of a server and removes empty ones, as its helper thread does.
-async fn split_nodes(
+/// Splits nodes of a server and removes empty ones, as its maintenance thread does.
+async fn maintain(
     cluster: SharedCluster,
     workload: SharedWorkload,
     server: usize,
     transport: LocalTransport,
     client: u64,
 ) {
-    let trees = Trees::new(Client::new(transport, client));
-    let splitter = Splitter::new(ServerId(server as u16));
+    let client = Client::new(transport, client);
+    let maintainer = Maintainer::new(client, ServerId(server as u16), Techniques::default());
+    let plan = |node| {
+        let plan = cluster.borrow_mut().engine(server).map(|engine| engine.split_plan(node));
+        plan.unwrap_or_default()
+    };
     let mut rounds = 0;
     loop {
-        let BackgroundWork { waited, full, hot, empty } = next_work(&cluster, server).await;
+        let (work, waited) = next_work(&cluster, server).await;
         rounds = if waited { 0 } else { rounds + 1 };
         assert!(rounds < ROUNDS_MAX, "server {server}: splits do not end");
-        for node in full {
-            let plan = cluster.borrow_mut().engine(server).map(|engine| engine.split_plan(node));
-            let SplitPlan { parts, mostly_obsolete } = plan.unwrap_or_default();
-            let split = done(splitter.split_into(&trees, node, parts, mostly_obsolete).await);
-            workload.borrow_mut().counts.splits += split;
-        }
-        for (node, key) in hot {
-            let split = done(splitter.split_at(&trees, node, Some(&key)).await);
-            workload.borrow_mut().counts.load_splits += split;
-        }
-        for node in empty {
-            let removed = done(splitter.remove(&trees, node).await);
-            workload.borrow_mut().counts.removals += removed;
-        }
+        let performed = maintainer.perform(work, plan, |step, _, result| {
+            let counts = &mut workload.borrow_mut().counts;
+            match step {
+                MaintenanceStep::Split => counts.splits += done(result),
+                MaintenanceStep::LoadSplit => counts.load_splits += done(result),
+                MaintenanceStep::Removal => counts.removals += done(result),
+            }
+            ControlFlow::Continue(())
+        });
+        let _ = performed.await;
     }
 }
 
@@ -106,13 +107,16 @@ fn done(done: Result<bool, TreeError>) -> u64 {
         Ok(done) => return u64::from(done),
         Err(error) => error,
     };
-    let disk_failed = |error: &RequestError| {
-        matches!(error, RequestError::Refused(Refusal::DiskFailed | Refusal::DiskLost))
+    let serves_nothing = |error: &RequestError| {
+        matches!(
+            error,
+            RequestError::Refused(Refusal::DiskFailed | Refusal::DiskLost | Refusal::ClockDiffers { .. })
+        )
     };
     let is_expected = match &error {
-        TreeError::Client(error) | TreeError::Commit(CommitError::Unknown(error)) => disk_failed(error),
+        TreeError::Client(error) | TreeError::Commit(CommitError::Unknown(error)) => serves_nothing(error),
         TreeError::Commit(CommitError::Refused { refusal, .. }) => {
-            matches!(refusal, Refusal::DiskFailed | Refusal::DiskLost)
+            matches!(refusal, Refusal::DiskFailed | Refusal::DiskLost | Refusal::ClockDiffers { .. })
         }
         _ => false,
     };

@@ -3,8 +3,8 @@
 use yesquel_engine::Caller;
 
 /// Receiver of replies.
-pub trait ReplySink: Send + Sync + 'static {
-    /// Delivers a reply. Called under the core's lock: it must not call the core.
+pub trait ReplySink {
+    /// Delivers a reply. Called inside a step: it must not call the core.
     fn deliver(&self, caller: Caller, reply: &[u8]);
 
     /// A reply of so many bytes waits for the disk. Not called for short replies.
@@ -13,7 +13,6 @@ pub trait ReplySink: Send + Sync + 'static {
     /// The reply no longer waits, and is delivered next.
     fn reply_released(&self, _: Caller, _: usize) {}
 
-    /// Ends a batch of replies delivered by a thread that handles no requests. Called without the
-    /// lock.
+    /// Ends a batch of replies delivered by a thread that handles no requests. Called outside steps.
     fn flush(&self) {}
 }

@@ -1,0 +1,68 @@
+//! Time of the next attempt to find the outcome of a prepared transaction.
+
+use yesquel_model::TxnId;
+
+/// Pause after the first attempt, in milliseconds; it doubles with each attempt.
+const PAUSE_MS: u64 = 500;
+/// Number of doublings of the pause.
+const DOUBLINGS_MAX: u32 = 3;
+
+/// When a prepared transaction is recovered.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RecoveryTimer {
+    /// Connection of the client; unknown after a restart.
+    pub(crate) connection: Option<u64>,
+    /// Uptime in milliseconds of the vote; zero after a restart.
+    pub(crate) since_ms: u64,
+    /// Uptime in milliseconds of the next attempt.
+    pub(crate) due_ms: u64,
+    attempts: u32,
+}
+
+impl RecoveryTimer {
+    pub(crate) fn new(since_ms: u64, age_ms: u64) -> RecoveryTimer {
+        RecoveryTimer { connection: None, since_ms, due_ms: since_ms + age_ms, attempts: 0 }
+    }
+
+    /// Moves the first attempt forward. Later ones keep their pauses.
+    pub(crate) fn hasten(&mut self, due_ms: u64) {
+        if self.attempts == 0 {
+            self.due_ms = self.due_ms.min(due_ms);
+        }
+    }
+
+    /// Counts an attempt and sets the time of the next one. Pauses vary by a quarter, so that
+    /// participants which restarted together do not ask together for ever.
+    pub(crate) fn attempted(&mut self, now_ms: u64, txn: TxnId) {
+        let pause = PAUSE_MS << self.attempts.min(DOUBLINGS_MAX);
+        self.attempts += 1;
+        let mixed = (txn.client ^ txn.number.rotate_left(32) ^ u64::from(self.attempts))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let quarter = pause / 4;
+        self.due_ms = now_ms + pause - quarter + (mixed >> 32) % (2 * quarter);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_four_seconds_and_vary_by_a_quarter() {
+        let txn = TxnId { client: 3, number: 4 };
+        let mut timer = RecoveryTimer::new(0, 2_000);
+        timer.hasten(500);
+        timer.hasten(900);
+        assert_eq!(timer.due_ms, 500);
+        let mut now_ms = 500;
+        for pause in [500, 1_000, 2_000, 4_000, 4_000, 4_000] {
+            timer.attempted(now_ms, txn);
+            let waits = timer.due_ms - now_ms;
+            assert!((pause * 3 / 4..pause * 5 / 4).contains(&waits), "{waits} ms instead of {pause}");
+            now_ms = timer.due_ms;
+            // Requests that come now do not add attempts.
+            timer.hasten(0);
+            assert_eq!(timer.due_ms, now_ms);
+        }
+    }
+}

@@ -1,0 +1,443 @@
+//! The engine of a group with what surrounds it: held replies, pending records, questions to other
+//! groups.
+
+use crate::{
+    ClockState, GroupWork, MachineClock, ReplySink,
+    clock_watch::ClockWatch,
+    options::Durability,
+    records::RecordBatch,
+    replies::{HeldReplies, refused},
+};
+use std::fmt;
+use yesquel_engine::{Caller, Checkpoint, Effects, Engine, Now, VoteQuery};
+use yesquel_model::{Refusal, ServerId};
+use yesquel_wire::{
+    ByteWriter, ClientHeartbeat, Malformed, PeerReport, Reply, Request,
+    status::{CheckpointStatus, LogStatus, PeerClock, PeersStatus, ServerStatus},
+};
+
+/// Connection number of calls from the server's own process.
+pub const LOCAL_CONNECTION: u64 = 0;
+
+/// The last checkpoint, for the status.
+#[derive(Debug, Clone, Copy)]
+pub struct LastCheckpoint {
+    /// Last log record that it covers.
+    pub lsn: u64,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Time when it was finished, in milliseconds since 1970.
+    pub at_ms: u64,
+}
+
+/// What a step left for its driver.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Settled {
+    /// The reply to the caller's own request is in its buffer.
+    pub own: bool,
+    /// Replies to other callers were delivered.
+    pub others: bool,
+    /// There are records to write, and before there were none.
+    pub has_records: bool,
+    /// There is work of [`GroupCore::take_work`] or [`GroupCore::take_vote_queries`].
+    pub has_work: bool,
+}
+
+/// State machine of one group: engine, held replies, pending records, questions to other groups.
+pub struct GroupCore {
+    engine: Engine,
+    /// The driver's clocks at the last step.
+    clocks: Now,
+    clock: MachineClock,
+    watch: ClockWatch,
+    /// The state that the last tick has acted on.
+    noted_state: ClockState,
+    /// Whether requests of clients are handled; otherwise they are held.
+    admits_clients: bool,
+    /// Requests that came before the clock was compared or clients were admitted.
+    early: Vec<(Caller, Box<[u8]>)>,
+    effects: Effects,
+    /// `None`: there is no disk.
+    durability: Option<Durability>,
+    records: RecordBatch,
+    held: HeldReplies,
+    synced: u64,
+    /// Error after which nothing becomes durable any more.
+    failed: Option<String>,
+    vote_queries: Vec<VoteQuery>,
+    log_bytes: u64,
+    pub(crate) last_checkpoint: Option<LastCheckpoint>,
+}
+
+impl fmt::Debug for GroupCore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GroupCore").finish_non_exhaustive()
+    }
+}
+
+impl GroupCore {
+    /// Creates a group that has no disk.
+    pub fn in_memory(engine: Engine) -> GroupCore {
+        GroupCore::new(engine, None, 0, 0)
+    }
+
+    pub(crate) fn new(
+        engine: Engine,
+        durability: Option<Durability>,
+        synced: u64,
+        log_bytes: u64,
+    ) -> GroupCore {
+        GroupCore {
+            watch: ClockWatch::new(engine.server(), 0),
+            noted_state: ClockState::Agrees,
+            engine,
+            clocks: Now::default(),
+            clock: MachineClock::default(),
+            admits_clients: true,
+            early: Vec::new(),
+            effects: Effects::default(),
+            durability,
+            records: RecordBatch::default(),
+            held: HeldReplies::default(),
+            synced,
+            failed: None,
+            vote_queries: Vec::new(),
+            log_bytes,
+            last_checkpoint: None,
+        }
+    }
+
+    /// Sets how many other servers this one compares its clock with. It serves nothing until it
+    /// has.
+    pub fn compare_with(&mut self, peers: usize) {
+        self.watch = ClockWatch::new(self.engine.server(), peers);
+    }
+
+    /// Sets whether requests of clients are handled; otherwise they are held. Those of
+    /// [`LOCAL_CONNECTION`] always are.
+    pub fn admit_clients(&mut self, admits: bool) {
+        self.admits_clients = admits;
+    }
+
+    /// Returns what the comparison of clocks says.
+    pub fn clock_state(&self) -> ClockState {
+        self.watch.state()
+    }
+
+    /// Returns how far each peer's clock is ahead of the own one, in milliseconds.
+    pub fn clock_offsets(&self) -> impl Iterator<Item = (ServerId, i64)> {
+        self.watch.offsets(self.clocks)
+    }
+
+    /// Returns the engine.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Returns the engine for calls that have no effects.
+    pub fn engine_mut(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+
+    /// Returns the durability; `None`: there is no disk.
+    pub fn durability(&self) -> Option<Durability> {
+        self.durability
+    }
+
+    /// Returns the number of log records on disk.
+    pub fn synced(&self) -> u64 {
+        self.synced
+    }
+
+    /// Returns the disk's error, if it has failed.
+    pub fn failure(&self) -> Option<&str> {
+        self.failed.as_deref()
+    }
+
+    /// Returns the last checkpoint.
+    pub fn last_checkpoint(&self) -> Option<LastCheckpoint> {
+        self.last_checkpoint
+    }
+
+    /// Returns machine time by the driver's clocks; all other methods take this time. A clock that
+    /// has been found right is taken as it is.
+    pub fn machine_time(&mut self, clocks: Now) -> Now {
+        self.clocks = clocks;
+        if self.watch.is_due(clocks) && self.watch.judge(clocks) == ClockState::Agrees {
+            self.clock.set(clocks);
+        }
+        self.clock.read(clocks)
+    }
+
+    /// Handles a request. The reply to it goes to `own`, if there is such a buffer and the reply is
+    /// ready, and otherwise to the sink, now or later. Malformed bytes are an error and change
+    /// nothing.
+    pub fn handle(
+        &mut self,
+        now: Now,
+        caller: Caller,
+        request: &[u8],
+        own: Option<&mut Vec<u8>>,
+        sink: &dyn ReplySink,
+    ) -> Result<Settled, Malformed> {
+        let handled = match self.watch.state() {
+            _ if PeerReport::is_report(request) => self.exchange(now, caller, request),
+            ClockState::Agrees | ClockState::Alone
+                if self.admits_clients || caller.connection == LOCAL_CONNECTION =>
+            {
+                self.engine.handle(now, caller, request, &mut self.effects)
+            }
+            ClockState::Agrees | ClockState::Alone | ClockState::Comparing => {
+                Request::decode(request).map(|_| self.early.push((caller, request.into())))
+            }
+            ClockState::Differs { ahead_ms } => Request::decode(request).map(|_| {
+                self.refuse(caller, Refusal::ClockDiffers { ahead_ms });
+            }),
+        };
+        let settled = self.settle(own.map(|buffer| (caller, buffer)), sink);
+        handled.map(|()| settled)
+    }
+
+    fn refuse(&mut self, caller: Caller, refusal: Refusal) {
+        let reply = Reply::Refused { operation: None, refusal };
+        self.effects.push_reply(caller, |bytes| reply.write(bytes));
+    }
+
+    /// Returns the report to other servers.
+    fn report(&self) -> PeerReport {
+        let (oldest, more) = self.engine.held_by_clients();
+        PeerReport { server: self.engine.server(), wall_ms: self.clocks.wall_ms, oldest, more }
+    }
+
+    /// Takes another server's report, and answers with the own one.
+    fn exchange(&mut self, now: Now, caller: Caller, report: &[u8]) -> Result<(), Malformed> {
+        let report = PeerReport::decode(report)?;
+        self.engine.hold_for_peer(now, report.server, report.oldest, report.more);
+        let own = self.report().encode();
+        self.effects.push_reply(caller, |bytes| bytes.extend_from_slice(&own));
+        Ok(())
+    }
+
+    /// Returns the bytes of a report to another server, which is sent now.
+    pub fn begin_report(&self) -> Vec<u8> {
+        self.report().encode()
+    }
+
+    /// Takes another server's answer to a report that was sent at `sent` by the driver's clocks.
+    pub fn end_report(&mut self, now: Now, sent: Now, reply: &[u8]) {
+        let Ok(report) = PeerReport::decode(reply) else { return };
+        let round_trip_ms = self.clocks.uptime_ms.saturating_sub(sent.uptime_ms);
+        self.watch.compare(report.server, report.wall_ms, round_trip_ms, self.clocks);
+        self.engine.hold_for_peer(now, report.server, report.oldest, report.more);
+    }
+
+    /// Refuses the requests that wait, once the clock differs.
+    fn note_clock_state(&mut self) {
+        let state = self.watch.state();
+        if std::mem::replace(&mut self.noted_state, state) == state {
+            return;
+        }
+        if let ClockState::Differs { ahead_ms } = state {
+            let refusal = Refusal::ClockDiffers { ahead_ms };
+            self.engine.refuse_waiting(refusal, &mut self.effects);
+            for (caller, _) in std::mem::take(&mut self.early) {
+                self.refuse(caller, refusal);
+            }
+        }
+    }
+
+    /// Handles the requests that were held.
+    fn handle_early(&mut self, now: Now) {
+        let admits = self.admits_clients;
+        let is_ready = |(caller, _): &(Caller, Box<[u8]>)| admits || caller.connection == LOCAL_CONNECTION;
+        let (ready, held) = std::mem::take(&mut self.early).into_iter().partition(is_ready);
+        self.early = held;
+        let ready: Vec<(Caller, Box<[u8]>)> = ready;
+        for (caller, request) in ready {
+            // The request was checked when it arrived.
+            let handled = self.engine.handle(now, caller, &request, &mut self.effects);
+            debug_assert!(handled.is_ok());
+        }
+    }
+
+    /// Appends the answer to `reply` if the request is a read that changes nothing and need not
+    /// wait. Returns whether it is.
+    pub fn peek(&self, now: Now, request: &[u8], reply: &mut Vec<u8>) -> bool {
+        if !self.watch.state().serves() {
+            return false;
+        }
+        match self.engine.peek(now, request, reply) {
+            Some(needs_lsn) if self.durability != Some(Durability::Sync) || needs_lsn <= self.synced => true,
+            Some(_) => {
+                reply.clear();
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// Advances time. Call it about every 50 ms.
+    pub fn tick(&mut self, now: Now, sink: &dyn ReplySink) -> Settled {
+        self.note_clock_state();
+        if self.watch.state().serves() {
+            self.handle_early(now);
+            self.engine.tick(now, &mut self.effects);
+        }
+        self.settle(None, sink)
+    }
+
+    /// Takes a client's heartbeat.
+    pub fn on_heartbeat(&mut self, now: Now, connection: u64, client: u64, heartbeat: ClientHeartbeat) {
+        self.engine.hold(connection, heartbeat.oldest, heartbeat.more);
+        self.engine.known(now, client, heartbeat.known);
+    }
+
+    /// Releases what a connection held, which has ended.
+    pub fn disconnected(&mut self, connection: u64) {
+        self.early.retain(|(caller, _)| caller.connection != connection);
+        self.engine.disconnected(connection);
+    }
+
+    /// Takes the answer of another group to a question. Other replies mean that it did not answer.
+    pub fn on_peer_reply(
+        &mut self,
+        now: Now,
+        query: VoteQuery,
+        reply: &[u8],
+        sink: &dyn ReplySink,
+    ) -> Settled {
+        // A group whose disk has failed decides nothing, nor does one whose clock is wrong.
+        let decides = self.failed.is_none() && self.watch.state().serves();
+        if let (Ok(Reply::Vote(vote)), true) = (Reply::decode(reply), decides) {
+            self.engine.on_vote(now, query, &vote, &mut self.effects);
+        }
+        self.settle(None, sink)
+    }
+
+    /// Returns the bytes of a question to another group.
+    pub fn query_bytes(query: &VoteQuery) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        Request::Resolve { txn: query.txn }.write(&mut ByteWriter(&mut bytes));
+        bytes
+    }
+
+    /// Shuts down in order: no more timestamps are given out.
+    pub fn end(&mut self, sink: &dyn ReplySink) -> Settled {
+        self.engine.end(&mut self.effects);
+        self.settle(None, sink)
+    }
+
+    /// Passes on the effects of a step. The reply to `own` is put into its buffer.
+    fn settle(&mut self, mut own: Option<(Caller, &mut Vec<u8>)>, sink: &dyn ReplySink) -> Settled {
+        let GroupCore { engine, effects, records, held, synced, vote_queries, failed, .. } = self;
+        let mut settled = Settled::default();
+        for reply in &effects.replies {
+            let bytes = &effects.bytes[reply.bytes.clone()];
+            let waits = self.durability == Some(Durability::Sync) && reply.needs_lsn > *synced;
+            if waits && failed.is_none() {
+                held.push(reply.caller, reply.needs_lsn, bytes, sink);
+                continue;
+            }
+            // After a disk failure no reply may reveal what is not durable.
+            let refused = if waits { Some(refused()) } else { None };
+            let bytes = refused.as_deref().unwrap_or(bytes);
+            match &mut own {
+                Some((caller, place)) if *caller == reply.caller => {
+                    **place = bytes.to_vec();
+                    settled.own = true;
+                }
+                _ => {
+                    sink.deliver(reply.caller, bytes);
+                    settled.others = true;
+                }
+            }
+        }
+        vote_queries.append(&mut effects.vote_queries);
+        if self.durability.is_some() && !effects.record_ends.is_empty() && failed.is_none() {
+            settled.has_records = records.is_empty();
+            records.push(effects);
+        }
+        settled.has_work = engine.has_work() || !vote_queries.is_empty();
+        effects.clear();
+        settled
+    }
+
+    /// Whether there is work of [`take_work`](Self::take_work) or
+    /// [`take_vote_queries`](Self::take_vote_queries).
+    pub fn has_work(&self) -> bool {
+        self.engine.has_work() || !self.vote_queries.is_empty()
+    }
+
+    /// Takes the work for a [`Maintainer`](crate::Maintainer).
+    pub fn take_work(&mut self) -> GroupWork {
+        let engine = &mut self.engine;
+        GroupWork { full: engine.take_full(), hot: engine.take_hot(), empty: engine.take_empty() }
+    }
+
+    /// Takes the questions to other groups.
+    pub fn take_vote_queries(&mut self) -> Vec<VoteQuery> {
+        std::mem::take(&mut self.vote_queries)
+    }
+
+    /// Returns the records to write.
+    pub fn records(&self) -> &RecordBatch {
+        &self.records
+    }
+
+    /// Swaps the records to write with an empty batch.
+    pub(crate) fn take_records(&mut self, batch: &mut RecordBatch) {
+        batch.clear();
+        std::mem::swap(&mut self.records, batch);
+    }
+
+    /// Releases the replies whose records are on disk.
+    pub(crate) fn release(&mut self, synced: u64, log_bytes: u64, sink: &dyn ReplySink) {
+        (self.synced, self.log_bytes) = (synced, log_bytes);
+        self.held.release(synced, sink);
+    }
+
+    /// Records that nothing becomes durable any more: the disk has everything up to `reached`, and
+    /// `batch` was being written.
+    pub(crate) fn fail(&mut self, error: String, reached: u64, batch: &RecordBatch, sink: &dyn ReplySink) {
+        self.failed = Some(error);
+        let lost = batch.first_seen().into_iter().chain(self.records.first_seen()).min();
+        self.engine.freeze(reached, lost, &mut self.effects);
+        self.held.refuse(sink);
+        self.settle(None, sink);
+    }
+
+    /// Returns the present state, to be written while the group goes on.
+    pub(crate) fn checkpoint(&self) -> Checkpoint {
+        self.engine.checkpoint()
+    }
+
+    /// Returns the status, without what only the driver knows.
+    pub fn status(&mut self, now: Now) -> ServerStatus {
+        ServerStatus {
+            durability: self
+                .durability
+                .map_or_else(|| "memory".to_owned(), |durability| durability.to_string()),
+            log: LogStatus {
+                lsn: self.engine.lsn(),
+                synced_lsn: if self.durability.is_some() { self.synced } else { 0 },
+                bytes: self.log_bytes,
+                checkpoint: self.last_checkpoint.map(|last| CheckpointStatus {
+                    lsn: last.lsn,
+                    bytes: last.bytes,
+                    age_ms: now.wall_ms.saturating_sub(last.at_ms),
+                }),
+                failed: self.failed.clone(),
+            },
+            peers: PeersStatus {
+                not_serving: Some(self.clock_state())
+                    .filter(|state| !state.serves())
+                    .map(|state| state.to_string()),
+                clocks: self
+                    .clock_offsets()
+                    .map(|(server, ahead_ms)| PeerClock { server: server.0, ahead_ms })
+                    .collect(),
+            },
+            ..self.engine.status(now)
+        }
+    }
+}

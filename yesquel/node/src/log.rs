@@ -1,0 +1,201 @@
+//! The log of a group: what is written, synced and checkpointed, and when.
+
+use crate::{
+    GroupCore, ReplySink,
+    core::LastCheckpoint,
+    options::{Durability, LogOptions},
+    records::RecordBatch,
+};
+use std::{ops::RangeInclusive, time::Duration};
+use yesquel_engine::{Checkpoint, Now};
+use yesquel_log::{LogError, SegmentWriter, checkpoint, disk::Disk};
+
+/// Range of log segment sizes, in bytes, for frequent and rare checkpoints: log before a checkpoint
+/// is deleted in whole segments.
+const SEGMENT_BYTES: RangeInclusive<u64> = 64 << 10..=64 << 20;
+/// Bytes preallocated as zeros in a log that is synced before each reply: enough that few syncs
+/// wait for the file to grow, few enough that growing it takes no noticeable time.
+const PREALLOCATED_BYTES: u64 = 512 << 10;
+
+/// Sizes of a log's files.
+#[derive(Debug, Clone, Copy)]
+pub struct LogSizes {
+    /// Bytes of a segment.
+    pub segment_bytes_max: u64,
+    /// Bytes preallocated as zeros.
+    pub preallocated_bytes: u64,
+}
+
+impl LogSizes {
+    /// Returns the sizes that suit some options.
+    pub fn of(options: &LogOptions) -> LogSizes {
+        let (least, most) = SEGMENT_BYTES.into_inner();
+        let is_sync = options.durability == Durability::Sync;
+        LogSizes {
+            segment_bytes_max: options.checkpoint_bytes.clamp(least, most),
+            preallocated_bytes: if is_sync { PREALLOCATED_BYTES } else { 0 },
+        }
+    }
+}
+
+/// A disk operation failed. Reads go on, and nothing is written until a restart.
+#[derive(Debug)]
+pub struct LogFailure {
+    /// The error.
+    pub error: LogError,
+    /// Number of the last record that counts as durable.
+    reached: u64,
+}
+
+/// A checkpoint that was written.
+#[derive(Debug, Clone, Copy)]
+pub struct WrittenCheckpoint {
+    lsn: u64,
+    bytes: u64,
+}
+
+/// Checkpoint to be written, perhaps by another thread.
+#[derive(Debug)]
+pub struct CheckpointWriter<D> {
+    disk: D,
+    state: Checkpoint,
+}
+
+impl<D: Disk> CheckpointWriter<D> {
+    /// Writes the checkpoint.
+    pub fn write(mut self) -> Result<WrittenCheckpoint, LogError> {
+        let lsn = self.state.lsn();
+        let bytes = checkpoint::write(&self.disk, lsn, |take| self.state.write(take))?;
+        Ok(WrittenCheckpoint { lsn, bytes })
+    }
+}
+
+/// Writer of a group's log. Its driver calls, in turn, [`take`](Self::take),
+/// [`append`](Self::append), [`sync`](Self::sync) if [`must_sync`](Self::must_sync), and
+/// [`release`](Self::release); after that it begins a checkpoint if one
+/// [is due](Self::is_checkpoint_due).
+#[derive(Debug)]
+pub struct GroupLog<D: Disk> {
+    writer: SegmentWriter<D>,
+    disk: D,
+    options: LogOptions,
+    /// The records being written.
+    batch: RecordBatch,
+    /// Number of the last record before these.
+    before_batch: u64,
+    bytes_since_checkpoint: u64,
+    last_checkpoint_bytes: u64,
+    is_checkpoint_running: bool,
+}
+
+impl<D: Disk + Clone> GroupLog<D> {
+    pub(crate) fn new(
+        writer: SegmentWriter<D>,
+        disk: D,
+        options: LogOptions,
+        bytes_since_checkpoint: u64,
+        last_checkpoint_bytes: u64,
+    ) -> GroupLog<D> {
+        GroupLog {
+            before_batch: writer.next_lsn() - 1,
+            writer,
+            disk,
+            options,
+            batch: RecordBatch::default(),
+            bytes_since_checkpoint,
+            last_checkpoint_bytes,
+            is_checkpoint_running: false,
+        }
+    }
+
+    /// Takes the records that the group has made.
+    pub fn take(&mut self, core: &mut GroupCore) {
+        core.take_records(&mut self.batch);
+        self.before_batch = self.writer.next_lsn() - 1;
+    }
+
+    fn failure(&self, error: LogError) -> LogFailure {
+        // Without syncs, written records count as durable.
+        let reached = match self.options.durability {
+            Durability::None => self.before_batch,
+            _ => self.writer.synced_lsn(),
+        };
+        LogFailure { error, reached }
+    }
+
+    /// Writes the records.
+    pub fn append(&mut self) -> Result<(), LogFailure> {
+        let written = self.writer.append(&self.batch.log, &self.batch.ends);
+        self.bytes_since_checkpoint += self.batch.log.len() as u64;
+        written.map_err(|error| self.failure(error))
+    }
+
+    /// Whether the records must be synced; `is_last` says that there will be no others.
+    pub fn must_sync(&self, is_last: bool) -> bool {
+        is_last || self.options.durability != Durability::None
+    }
+
+    /// Makes what was written durable.
+    pub fn sync(&mut self) -> Result<(), LogFailure> {
+        self.writer.sync().map_err(|error| self.failure(error))
+    }
+
+    /// Releases the replies that waited for the records.
+    pub fn release(&self, core: &mut GroupCore, sink: &dyn ReplySink) {
+        core.release(self.writer.synced_lsn(), self.writer.bytes(), sink);
+    }
+
+    /// Tells the group that nothing becomes durable any more.
+    pub fn fail(&self, failure: &LogFailure, core: &mut GroupCore, sink: &dyn ReplySink) {
+        core.fail(failure.error.to_string(), failure.reached, &self.batch, sink);
+    }
+
+    /// Time in which records accumulate before the next ones are written.
+    pub fn pause(&self) -> Option<Duration> {
+        match self.options.durability {
+            Durability::Interval(ms) => Some(Duration::from_millis(ms)),
+            _ => None,
+        }
+    }
+
+    /// Whether a checkpoint should begin. A checkpoint contains all data, so that the interval grows
+    /// with its size: checkpoints write at most twice as much as the log, and a restart reads at
+    /// most half as much log as checkpoint.
+    pub fn is_checkpoint_due(&self) -> bool {
+        let after = self.options.checkpoint_bytes.max(self.last_checkpoint_bytes / 2);
+        self.bytes_since_checkpoint >= after && !self.is_checkpoint_running
+    }
+
+    /// Begins a checkpoint. The group only collects references to its nodes, and goes on while the
+    /// checkpoint is written.
+    pub fn begin_checkpoint(&mut self, core: &GroupCore) -> CheckpointWriter<D> {
+        self.bytes_since_checkpoint = 0;
+        self.is_checkpoint_running = true;
+        CheckpointWriter { disk: self.disk.clone(), state: core.checkpoint() }
+    }
+
+    /// Ends a checkpoint: deletes the log that it replaces. `None`: it was given up. The log is
+    /// complete without it, and a later one may succeed.
+    pub fn end_checkpoint(
+        &mut self,
+        written: Option<Result<WrittenCheckpoint, LogError>>,
+        now: Now,
+        core: &mut GroupCore,
+        sink: &dyn ReplySink,
+    ) -> Result<(), LogError> {
+        self.is_checkpoint_running = false;
+        let Some(written) = written else { return Ok(()) };
+        let WrittenCheckpoint { lsn, bytes } = written?;
+        self.last_checkpoint_bytes = bytes;
+        core.last_checkpoint = Some(LastCheckpoint { lsn, bytes, at_ms: now.wall_ms });
+        // The checkpoint may be ahead of the log, which must contain what follows it.
+        let deleted = self.writer.delete_up_to(lsn.min(self.writer.synced_lsn()));
+        self.release(core, sink);
+        deleted
+    }
+
+    /// Closes the log in order.
+    pub fn end(&mut self) -> Result<(), LogError> {
+        self.writer.end()
+    }
+}
