@@ -1,5 +1,6 @@
 //! Yesquel's commands.
 
+mod address_file;
 mod connect;
 mod connection;
 mod databases;
@@ -55,6 +56,8 @@ enum CliCommand {
     Export(transfer::ExportArguments),
     /// Print a database as SQL
     Dump(dump::Dump),
+    /// Write a file that stands for a database, for programs that insist on a path
+    AddressFile(address_file::AddressFileArguments),
     /// Print the completion script of a shell
     Completions {
         /// The shell
@@ -76,6 +79,7 @@ fn main() -> ExitCode {
         CliCommand::Import(arguments) => transfer::import(&arguments),
         CliCommand::Export(arguments) => transfer::export(&arguments),
         CliCommand::Dump(arguments) => dump::run(&arguments),
+        CliCommand::AddressFile(arguments) => address_file::run(&arguments),
         CliCommand::Completions { shell } => {
             // In memory first: the generator panics if the reader closes the pipe.
             let mut script = Vec::new();

@@ -424,7 +424,7 @@ impl TreeScan {
         let sought = &self.sought[..self.sought.len().min(PREFIX_BYTES)];
         let (map, above) = (self.map, above(sought));
         self.session.borrow_mut().with(|transaction| {
-            transaction.guard(map, &sought[..]..&above[..]);
+            transaction.guard(map, sought..&above[..]);
             Ok(())
         })
     }
