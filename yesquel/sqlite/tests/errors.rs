@@ -97,7 +97,7 @@ fn sqlite_itself_explains_a_file_that_holds_an_address() {
     let (length, bytes) = (content.len() as i64, content.as_mut_ptr());
     // SAFETY: the bytes outlive the connection, which does not change them.
     let code = unsafe {
-        let flags = ffi::SQLITE_DESERIALIZE_READONLY as u32;
+        let flags = ffi::SQLITE_DESERIALIZE_READONLY;
         ffi::sqlite3_deserialize(connection.handle(), c"main".as_ptr(), bytes, length, length, flags)
     };
     assert_eq!(code, ffi::SQLITE_OK);
