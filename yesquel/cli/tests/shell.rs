@@ -324,6 +324,20 @@ fn a_file_may_contain_the_address() {
 }
 
 #[test]
+fn an_address_file_stands_for_a_database_and_tells_sqlite_what_it_is() {
+    let place = Place::new();
+    let write = |address: &str, file: &str| place.runs(&["address-file", address, file]).status;
+    assert_eq!(write("yesquel:data?durability=none", "shop.db"), 0);
+    place.prints(&["shell", "shop.db", "CREATE TABLE t(a); INSERT INTO t VALUES(1)"]);
+    assert_eq!(place.prints(&["shell", "yesquel:data", "SELECT * FROM t"]), "1\n");
+    assert_eq!(write("yesquel:other", "shop.db"), 1, "it replaces no file");
+    assert_eq!(write("shop", "other.db"), 2);
+    if let Some(ended) = place.sqlite3(&["shop.db"], "SELECT * FROM t;\n") {
+        assert!(ended.said.contains("(this file holds the address of a Yesquel database"), "{}", ended.said);
+    }
+}
+
+#[test]
 fn trees_are_drawn_and_costs_are_shown() {
     let place = Place::new();
     let rows = "CREATE TABLE t(id INTEGER PRIMARY KEY, name TEXT); CREATE INDEX names ON t(name)";

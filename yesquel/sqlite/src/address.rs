@@ -12,20 +12,13 @@
 //! Options follow as in any URI: `?timeout=2000&durability=none`, with `%26` for `&`. For servers
 //! there are also `tls`, `tls-ca`, `credential-file` and `credential`.
 
-use crate::secrets::{self, Secrets, ServerEncryption, anchored, decoded};
-use std::{
-    borrow::Cow,
-    fmt,
-    fs::{self, File},
-    io::Read,
-    path::{Path, PathBuf},
-    time::Duration,
+use crate::{
+    address_file::SCHEME,
+    secrets::{self, Secrets, ServerEncryption, decoded},
 };
+use std::{borrow::Cow, fmt, path::PathBuf, time::Duration};
 use thiserror::Error;
 use yesquel::Durability;
-
-/// Prefix of all addresses.
-const SCHEME: &str = "yesquel:";
 
 /// Default name of a database in a folder or in memory.
 const DEFAULT_NAME: &str = "main";
@@ -201,54 +194,9 @@ impl DatabaseAddress {
     }
 }
 
-/// Size below which a file may hold an address.
-const FILE_BYTES_MAX: u64 = 4096;
-
-/// Returns the address that a name is or contains: for programs that insist on a path, a small file
-/// may stand for a database. Its first line is the address, and folders in it are relative to the
-/// file.
-pub(crate) fn of_name(name: &str) -> Option<String> {
-    if name.starts_with(SCHEME) {
-        return Some(name.to_owned());
-    }
-    let path = Path::new(name);
-    let known = fs::metadata(path).ok()?;
-    // A SQLite database with content is never this small.
-    if !known.is_file() || known.len() <= SCHEME.len() as u64 || known.len() >= FILE_BYTES_MAX {
-        return None;
-    }
-    let mut text = String::new();
-    File::open(path).ok()?.take(FILE_BYTES_MAX).read_to_string(&mut text).ok()?;
-    let address = text.lines().next()?.trim_end();
-    let folder = fs::canonicalize(path).ok()?.parent()?.to_str()?.to_owned();
-    let address = anchored(address, &folder);
-    let rest = address.strip_prefix(SCHEME)?;
-    if rest.is_empty() || rest.starts_with(['/', '?']) {
-        return Some(address);
-    }
-    Some(format!("{SCHEME}{folder}/{rest}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_small_file_may_contain_an_address() {
-        let folder = tempfile::tempdir().unwrap();
-        let folder = folder.path().canonicalize().unwrap();
-        let name = |file: &str| folder.join(file).to_str().unwrap().to_owned();
-        fs::write(name("served"), "yesquel://db:7000/shop  \n# of the shop\n").unwrap();
-        fs::write(name("beside"), "yesquel:data?durability=none").unwrap();
-        fs::write(name("other"), "# yesquel:data\n").unwrap();
-        fs::write(name("large"), format!("yesquel:data\n{}", " ".repeat(4096))).unwrap();
-        assert_eq!(of_name("yesquel:data").as_deref(), Some("yesquel:data"));
-        assert_eq!(of_name(&name("served")).as_deref(), Some("yesquel://db:7000/shop"));
-        assert_eq!(of_name(&name("beside")), Some(format!("yesquel:{}?durability=none", name("data"))));
-        for none in ["other", "large", "absent", "."] {
-            assert_eq!(of_name(&name(none)), None, "{none}");
-        }
-    }
 
     #[test]
     fn addresses_are_parsed() {

@@ -8,7 +8,8 @@
 mod cursors;
 
 use crate::{
-    address::{self, AccessMode, DatabaseAddress},
+    address::{AccessMode, DatabaseAddress},
+    address_file,
     attached_database::AttachedDatabase,
     code::ResultCode,
     last_error,
@@ -150,7 +151,7 @@ unsafe fn bytes<'a>(bytes: *const u8, length: u32) -> &'a [u8] {
 unsafe extern "C" fn yq_address(name: *const c_char, address: *mut *mut c_char) -> c_int {
     answer(|| {
         // SAFETY: SQLite's names end with zero.
-        let found = unsafe { text(name) }.and_then(address::of_name);
+        let found = unsafe { text(name) }.and_then(address_file::of_name);
         let Some(found) = found.and_then(|found| CString::new(found).ok()) else {
             return Ok(SQLITE_NOTFOUND);
         };

@@ -10,6 +10,8 @@
 //! A field of a descending column has all bytes inverted. Each encoding is self-delimiting, so that
 //! the first fields of a key are a prefix of its bytes.
 
+use std::ffi::CStr;
+
 /// Collation of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Collation {
@@ -61,13 +63,14 @@ fn number(out: &mut Vec<u8>, double: f64, more: u16) {
     out.extend_from_slice(&more.to_be_bytes());
 }
 
-fn bytes(out: &mut Vec<u8>, bytes: impl IntoIterator<Item = u8>) {
-    for byte in bytes {
-        out.push(byte);
-        if byte == 0 {
-            out.push(0xff);
-        }
+fn bytes(out: &mut Vec<u8>, mut rest: &[u8]) {
+    // By the C library's search: keys may have megabytes.
+    while let Ok(before) = CStr::from_bytes_until_nul(rest) {
+        out.extend_from_slice(before.to_bytes_with_nul());
+        out.push(0xff);
+        rest = &rest[before.count_bytes() + 1..];
     }
+    out.extend_from_slice(rest);
 }
 
 fn utf8(text: &[u8], encoding: Encoding) -> Vec<u8> {
@@ -83,19 +86,22 @@ fn utf8(text: &[u8], encoding: Encoding) -> Vec<u8> {
 
 fn text(out: &mut Vec<u8>, value: &[u8], collation: Collation) {
     match collation {
-        Collation::Binary | Collation::Other => bytes(out, value.iter().copied()),
+        Collation::Binary | Collation::Other => bytes(out, value),
         // SQLite compares up to the first zero byte, and then lengths.
         Collation::Nocase => {
-            let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
-            bytes(out, value[..end].iter().map(u8::to_ascii_lowercase));
+            let end = CStr::from_bytes_until_nul(value).map_or(value.len(), CStr::count_bytes);
+            let start = out.len();
+            out.extend_from_slice(&value[..end]);
+            out[start..].make_ascii_lowercase();
             if end < value.len() {
                 let rest = (value.len() - end) as u64;
-                bytes(out, std::iter::once(0).chain(rest.to_be_bytes()));
+                bytes(out, &[0]);
+                bytes(out, &rest.to_be_bytes());
             }
         }
         Collation::Rtrim => {
             let end = value.iter().rposition(|byte| *byte != b' ').map_or(0, |last| last + 1);
-            bytes(out, value[..end].iter().copied());
+            bytes(out, &value[..end]);
         }
     }
 }
@@ -123,8 +129,8 @@ pub(crate) fn push(out: &mut Vec<u8>, field: Field<'_>, column: KeyColumn, encod
         }
         Field::Blob(value, zeros) => {
             out.push(BLOB);
-            bytes(out, value.iter().copied());
-            bytes(out, std::iter::repeat_n(0, zeros as usize));
+            bytes(out, value);
+            (0..zeros).for_each(|_| out.extend_from_slice(&[0, 0xff]));
             out.extend_from_slice(&[0, 1]);
         }
     }

@@ -6,6 +6,7 @@
 
 mod access_pattern;
 mod address;
+mod address_file;
 mod attached_database;
 mod border;
 mod code;
@@ -13,6 +14,7 @@ mod compare;
 mod form;
 mod key;
 mod last_error;
+mod long_keys;
 mod record;
 mod row_numbers;
 mod scan;
@@ -64,7 +66,13 @@ pub fn last_message(code: i32) -> Option<String> {
 
 /// Returns the address that a name is, or that the small file of this name contains.
 pub fn address_of(name: &str) -> Option<String> {
-    address::of_name(name)
+    address_file::of_name(name)
+}
+
+/// Returns the content of a file that holds an address, and that SQLite without this library refuses
+/// with a message that says so; `None` if the address is too long.
+pub fn address_file(address: &str) -> Option<Vec<u8>> {
+    address_file::content(address)
 }
 
 /// Returns an address without its credential, to be shown.

@@ -1,17 +1,21 @@
 //! Cursor over the tree of a table or an index.
 
+mod groups;
+
 use crate::{
     attached_database::AttachedDatabase,
     code::ResultCode,
     compare::{Comparer, Sought, padded},
     form::KeyForm,
     key::{Collation, Field, above, of_row, push, row_of},
+    long_keys::{KeyGroup, PREFIX_BYTES, cut, is_long},
     record::{entry_of, key_of, record_of},
     seek::{Seek, SeekPosition},
     sequence::SequenceRow,
     session::{MoveResult, SqlSession},
     sorted::Sorted,
 };
+use groups::Entrance;
 use std::{cell::RefCell, cmp::Ordering, rc::Rc};
 use yesquel::{Cursor, Error, Map, Transaction};
 
@@ -42,6 +46,8 @@ pub(crate) struct TreeScan {
     /// Key at the cursor, now or before.
     key: Box<[u8]>,
     value: Box<[u8]>,
+    /// Position in a group of long keys.
+    group: Option<Box<KeyGroup>>,
     /// Whether the entry at the key has been written or deleted since it was read.
     is_written: bool,
     /// Copy of a malformed record, with the bytes after its end that SQLite may read.
@@ -82,6 +88,7 @@ impl TreeScan {
             taken: (0, 0),
             key: Box::default(),
             value: Box::default(),
+            group: None,
             is_written: false,
             padded: Vec::new(),
             sought: Vec::new(),
@@ -145,11 +152,12 @@ impl TreeScan {
         Ok(())
     }
 
-    /// Moves the cursor. Returns whether it is on an entry.
+    /// Moves the cursor in the tree. Returns whether it is on an entry.
     fn go(
         &mut self,
         go: impl for<'t> FnOnce(&mut Cursor, &mut Transaction<'t>) -> Result<MoveResult, Error>,
     ) -> Result<bool, ResultCode> {
+        self.group = None;
         let (cursor, mut session) = (&mut self.cursor, self.session.borrow_mut());
         let (found, asked) = session.with(|transaction| {
             let before = transaction.asked();
@@ -167,7 +175,8 @@ impl TreeScan {
         }
         self.taken = (1, self.taken.1.max(self.taken.0));
         self.announce(self.few.max(FEW));
-        self.go(|cursor, transaction| cursor.first(transaction))
+        let is_there = self.go(|cursor, transaction| cursor.first(transaction))?;
+        self.enter(is_there, Entrance::First)
     }
 
     pub(crate) fn last(&mut self) -> Result<bool, ResultCode> {
@@ -175,23 +184,32 @@ impl TreeScan {
             return self.move_sorted(Sorted::last);
         }
         self.announce_few();
-        self.go(|cursor, transaction| cursor.last(transaction))
+        let is_there = self.go(|cursor, transaction| cursor.last(transaction))?;
+        self.enter(is_there, Entrance::Last)
     }
 
     pub(crate) fn next(&mut self) -> Result<bool, ResultCode> {
         if self.sorted.is_some() {
             return self.move_sorted(Sorted::next);
         }
+        if let Some(is_there) = self.step_in_group(Entrance::First)? {
+            return Ok(is_there);
+        }
         self.request_more();
-        self.go(|cursor, transaction| cursor.next(transaction))
+        let is_there = self.go(|cursor, transaction| cursor.next(transaction))?;
+        self.enter(is_there, Entrance::First)
     }
 
     pub(crate) fn previous(&mut self) -> Result<bool, ResultCode> {
         if self.sorted.is_some() {
             return self.move_sorted(Sorted::previous);
         }
+        if let Some(is_there) = self.step_in_group(Entrance::Last)? {
+            return Ok(is_there);
+        }
         self.request_more();
-        self.go(|cursor, transaction| cursor.previous(transaction))
+        let is_there = self.go(|cursor, transaction| cursor.previous(transaction))?;
+        self.enter(is_there, Entrance::Last)
     }
 
     fn move_sorted(&mut self, go: impl FnOnce(&mut Sorted)) -> Result<bool, ResultCode> {
@@ -234,18 +252,25 @@ impl TreeScan {
 
     fn seek_from(&mut self, key: &[u8]) -> Result<bool, ResultCode> {
         self.announce_few();
+        if is_long(key) && self.form.is_some() {
+            return self.seek_long(key, Seek::GreaterOrEqual);
+        }
         self.seek_there(key)
     }
 
     fn seek_there(&mut self, key: &[u8]) -> Result<bool, ResultCode> {
-        self.go(|cursor, transaction| cursor.seek(transaction, key))
+        let is_there = self.go(|cursor, transaction| cursor.seek(transaction, key))?;
+        self.enter(is_there, Entrance::First)
     }
 
     /// Moves to the last entry below a key.
     fn seek_below(&mut self, key: &[u8]) -> Result<bool, ResultCode> {
         self.announce_few();
         let is_there = self.go(|cursor, transaction| cursor.seek_back(transaction, key))?;
-        if is_there && *self.key >= *key { self.previous() } else { Ok(self.is_on_entry()) }
+        if is_there && *self.key >= *key {
+            return self.previous();
+        }
+        self.enter(self.is_on_entry(), Entrance::Last)
     }
 
     fn is_on_entry(&self) -> bool {
@@ -261,10 +286,18 @@ impl TreeScan {
             self.arrive(found)?;
             return Ok(place);
         }
-        let key = std::mem::take(&mut self.key);
+        let key = match self.group.take() {
+            Some(group) => group.into_key().ok_or(ResultCode::INTERNAL)?,
+            None => std::mem::take(&mut self.key),
+        };
         self.request_more();
-        let place = if self.seek_there(&key)? {
-            i32::from(*self.key != *key)
+        let is_there = if is_long(&key) && self.form.is_some() {
+            self.seek_long(&key, Seek::GreaterOrEqual)?
+        } else {
+            self.seek_there(&key)?
+        };
+        let place = if is_there {
+            i32::from(*self.whole_key() != *key)
         } else if self.last()? {
             -1
         } else {
@@ -334,10 +367,14 @@ impl TreeScan {
 
     /// Moves to the row of a key if it came along with an entry that refers to it.
     fn seek_cached(&mut self, key: &[u8]) -> Result<bool, ResultCode> {
+        if is_long(key) {
+            return Ok(false);
+        }
         let map = self.map;
         let cached = self.session.borrow_mut().with(|transaction| Ok(transaction.get_cached(map, key)))?;
         let Some(value) = cached else { return Ok(false) };
         self.cursor.place(key);
+        self.group = None;
         self.read(key.into(), value);
         Ok(true)
     }
@@ -351,7 +388,7 @@ impl TreeScan {
         seek: Seek,
     ) -> Result<Option<SeekPosition>, ResultCode> {
         let is_there = self.seek_from(key)?;
-        let order = if is_there && self.key.starts_with(key) {
+        let order = if is_there && self.whole_key().starts_with(key) {
             sought.compare(self.record(), fields)
         } else {
             Ordering::Greater
@@ -383,10 +420,11 @@ impl TreeScan {
         if self.sorted.is_some() {
             return self.guard_all();
         }
-        let (map, above) = (self.map, above(&self.sought));
-        let sought = &self.sought;
+        // Whole groups: their order is not that of the tree.
+        let sought = &self.sought[..self.sought.len().min(PREFIX_BYTES)];
+        let (map, above) = (self.map, above(sought));
         self.session.borrow_mut().with(|transaction| {
-            transaction.guard(map, &sought[..]..&above[..]);
+            transaction.guard(map, sought..&above[..]);
             Ok(())
         })
     }
@@ -457,6 +495,7 @@ impl TreeScan {
         seek: Seek,
     ) -> Result<Option<SeekPosition>, ResultCode> {
         let is_there = match seek {
+            _ if is_long(key) && self.form.is_some() => self.seek_long(key, seek)?,
             Seek::Exact | Seek::GreaterOrEqual => self.seek_from(key)?,
             Seek::Greater => self.seek_from(&beyond())?,
             Seek::Less => self.seek_below(key)?,
@@ -466,10 +505,11 @@ impl TreeScan {
         if !(is_there || seek == Seek::Exact && self.last()?) {
             return Ok(None);
         }
-        let is_equal = self.key.starts_with(key);
+        let found = self.whole_key();
+        let is_equal = found.starts_with(key);
         let place = match seek {
             Seek::Exact if is_equal => 0,
-            _ if *self.key < *key => -1,
+            _ if *found < *key => -1,
             // For SQLite, an entry with the same fields is before the next ones in a forward search
             // and after the previous ones in a backward search.
             Seek::LessOrEqual => -1,
@@ -507,6 +547,10 @@ impl TreeScan {
         let mut key = Vec::with_capacity(record.len() + 16);
         key_of(record, &form.columns, form.encoding, &mut key).ok_or(ResultCode::CORRUPT)?;
         let value = entry_of(record, form).ok_or(ResultCode::CORRUPT)?;
+        if is_long(&key) && self.sorted.is_none() {
+            return self.put_long(key, &value);
+        }
+        let key = cut(&key).unwrap_or(key);
         if let (Some(sorted), true) = (&mut self.sorted, form.is_table) {
             // Entries that are equal by the collation may differ in bytes. Guard against concurrent
             // ones.
@@ -528,6 +572,7 @@ impl TreeScan {
     fn put(&mut self, key: &[u8], record: &[u8]) -> Result<(), ResultCode> {
         let (map, cookies) = (self.map, self.cookies);
         let before = if *self.key == *key { self.entry_bytes() } else { 0 };
+        self.group = None;
         let mut session = self.session.borrow_mut();
         session.write(cookies, |transaction| transaction.put(map, key, record))?;
         session.replaced(cookies, before, key.len() + record.len());

@@ -1,8 +1,9 @@
 //! Error messages for users.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+#![expect(unsafe_code, reason = "SQLite reads a database from memory")]
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, ffi};
 use std::process::id;
 
 fn open(name: &str) -> Result<Connection, String> {
@@ -87,4 +88,28 @@ fn statistics_in_a_virtual_table_are_a_damaged_schema() {
     let error = db.execute_batch("ANALYZE").unwrap_err();
     assert_eq!(error.sqlite_error_code(), Some(rusqlite::ErrorCode::DatabaseCorrupt), "{error}");
     assert_eq!(db.query_row("SELECT a FROM t", [], |row| row.get::<_, i64>(0)), Ok(1));
+}
+
+#[test]
+fn sqlite_itself_explains_a_file_that_holds_an_address() {
+    let mut content = yesquel_sqlite::address_file("yesquel://db.example.org/shop").unwrap();
+    let connection = Connection::open_in_memory().unwrap();
+    let (length, bytes) = (content.len() as i64, content.as_mut_ptr());
+    // SAFETY: the bytes outlive the connection, which does not change them.
+    let code = unsafe {
+        let flags = ffi::SQLITE_DESERIALIZE_READONLY;
+        ffi::sqlite3_deserialize(connection.handle(), c"main".as_ptr(), bytes, length, length, flags)
+    };
+    assert_eq!(code, ffi::SQLITE_OK);
+    for sql in
+        ["SELECT * FROM page", "CREATE TABLE t(a)", "PRAGMA journal_mode = wal", "PRAGMA integrity_check"]
+    {
+        let message = connection.execute_batch(sql).unwrap_err().to_string();
+        assert!(
+            message.contains("(this file holds the address of a Yesquel database and no data: "),
+            "{message}"
+        );
+    }
+    drop(connection);
+    drop(content);
 }
