@@ -83,7 +83,8 @@ impl<E> RecordBatch<'_, E> {
         // They were encoded just now.
         let Ok(operations) = Operations::decode(&self.operations) else { return Ok(()) };
         self.record.clear();
-        LogRecord::Commit { txn: NO_TXN, at: self.at, staged: None, operations }.write(self.record);
+        let (txn, at) = (NO_TXN, self.at);
+        LogRecord::Commit { txn, birth: at, at, staged: None, operations }.write(self.record);
         (self.each)(self.record)?;
         self.operations.clear();
         self.last = None;

@@ -15,6 +15,8 @@ mod engine;
 mod leases;
 mod load;
 mod node;
+mod outcomes;
+mod queue;
 mod record;
 mod recovery_timer;
 mod settings;
@@ -25,10 +27,11 @@ mod techniques;
 #[cfg(test)]
 mod tests;
 mod transaction;
+mod wanted_lease;
 mod write_target;
 
 pub use checkpoint::Checkpoint;
-pub use effects::{AddressedReply, Caller, Effects, Now, VoteQuery};
+pub use effects::{AddressedReply, Caller, Effects, EndQuery, Now, ReplyDurability, VoteQuery};
 pub use engine::{Engine, SplitPlan};
 pub use record::LogRecord;
 pub use settings::EngineSettings;

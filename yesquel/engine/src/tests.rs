@@ -93,6 +93,7 @@ impl Server {
         let seen = Timestamp::ZERO;
         self.send(&Request::Commit {
             txn: txn(number),
+            birth: Timestamp::ZERO,
             snapshot: None,
             seen,
             lease: 0,
@@ -128,6 +129,8 @@ impl Server {
         let txn = txn(number);
         self.send(&Request::Prepare {
             txn,
+            birth: Timestamp::ZERO,
+            waits: false,
             snapshot: None,
             seen,
             participants,
@@ -143,7 +146,8 @@ impl Server {
     }
 
     fn decide(&mut self, number: u64, decision: Decision) -> Vec<(u64, Vec<u8>)> {
-        self.send(&Request::Decide { txn: txn(number), decision });
+        let (txn, birth, participants) = (txn(number), Timestamp::ZERO, Participants::NONE);
+        self.send(&Request::Decide { txn, birth, participants, decision });
         let answers = self.answers();
         assert_eq!(Reply::decode(&answers[0].1), Ok(Reply::Done));
         self.engine.audit().unwrap();

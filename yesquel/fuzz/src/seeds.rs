@@ -8,7 +8,7 @@ use yesquel_seeds::Random;
 use yesquel_wire::{
     AnswerWriter, Attribute, ByteWriter, CellValue, ClientHeartbeat, Decision, Direction, Expect, NewNode,
     NodeKind, NodeOperation, Operations, Participants, Question, Questions, Reply, Request, Scan,
-    TransactionOutcome, Vote, WriteOperation,
+    SettledReport, TransactionList, TransactionOutcome, Vote, WriteOperation,
     frame::Outbox,
     greeting::{Denial, Hello, Role, Welcome},
 };
@@ -141,11 +141,15 @@ fn requests() -> Vec<Vec<u8>> {
     let drop_tree = Operations::encode([&NodeOperation { node: node(0), write: WriteOperation::DropTree }]);
     let servers = Participants::encode(&[ServerId(0), ServerId(1)]);
     let participants = Participants::decode(&servers).expect("they are in order");
+    let mut list = Vec::new();
+    TransactionList::push(&mut list, 3, AT, &[ServerId(0), ServerId(1)]);
+    let transactions = TransactionList::decode(&list).expect("it is in order");
     let (seen, other) = (AT, TxnId { client: 1, number: 3 });
     let last = TxnId { client: 1, number: 4 };
     let requests = [
         Request::Commit {
             txn: TXN,
+            birth: AT,
             snapshot: None,
             seen,
             lease: 0,
@@ -154,6 +158,8 @@ fn requests() -> Vec<Vec<u8>> {
         },
         Request::Prepare {
             txn: other,
+            birth: AT,
+            waits: true,
             snapshot: Some(AT),
             seen,
             participants,
@@ -162,21 +168,34 @@ fn requests() -> Vec<Vec<u8>> {
             operations: operations(&put),
         },
         Request::Read { snapshot: None, seen, questions },
-        Request::Resolve { txn: other },
-        Request::Decide { txn: other, decision: Decision::Commit(Timestamp(AT.0 + 9)) },
-        Request::Outcome { txn: TXN },
-        Request::Forget { txn: other },
+        Request::Resolve { txn: other, birth: AT, participants, is_voter: true },
+        Request::Decide {
+            txn: other,
+            birth: AT,
+            participants,
+            decision: Decision::Commit(Timestamp(AT.0 + 9)),
+        },
+        Request::Outcome { txn: TXN, birth: AT },
+        Request::Ended { client: 1, transactions },
         Request::Take { node: node(0), count: 100, above: 5 },
         Request::Commit {
             txn: last,
+            birth: AT,
             snapshot: None,
             seen,
             lease: 0,
             staged: None,
             operations: operations(&drop_tree),
         },
-        Request::Decide { txn: last, decision: Decision::Abort },
-        Request::Lease { holder: TXN, tree: node(0).tree, range: KeyRange::from(*b"a"), ms: 60, seen },
+        Request::Decide { txn: last, birth: AT, participants, decision: Decision::Abort },
+        Request::Lease {
+            holder: TXN,
+            tree: node(0).tree,
+            range: KeyRange::from(*b"a"),
+            ms: 60,
+            wait_ms: 60,
+            seen,
+        },
         Request::Release { holder: TXN },
     ];
     let written = |request: &Request<'_>| {
@@ -199,6 +218,10 @@ fn replies() -> Vec<Vec<u8>> {
         Reply::Vote(Vote::Yes { at: AT, participants }),
         Reply::Vote(Vote::Decided(Decision::Abort)),
         Reply::Outcome(TransactionOutcome::Forgotten),
+        Reply::Forgotten(AT),
+        Reply::Vote(Vote::Waiting),
+        Reply::Ended(&[0, 1]),
+        Reply::Refused { operation: None, refusal: Refusal::NotPrepared(TXN) },
         Reply::Taken(300),
         Reply::Leased(AT),
         Reply::Refused { operation: Some(0), refusal: Refusal::Leased { ms: 60 } },
@@ -226,7 +249,8 @@ fn replies() -> Vec<Vec<u8>> {
         writer.differs(b"");
         writer.moved(None);
     });
-    let news = ClientHeartbeat { oldest: [Some(AT), Some(AT)], more: true, known: 300 }.encode();
+    let settled = SettledReport { number: 300, birth: AT, exceptions: vec![7, 290] };
+    let news = ClientHeartbeat { oldest: [Some(AT), Some(AT)], more: true, settled }.encode();
     replies.iter().map(written).chain([answers, news]).collect()
 }
 
@@ -248,9 +272,24 @@ fn records() -> Vec<Vec<u8>> {
     let other = TxnId { client: 1, number: 3 };
     let records = [
         LogRecord::Ceiling(AT),
-        LogRecord::Commit { txn: TXN, at: AT, staged: None, operations },
-        LogRecord::Prepare { txn: other, at: AT, participants, staged: None, operations: Operations::NONE },
-        LogRecord::Decide { txn: other, decision: Decision::Commit(AT) },
+        LogRecord::Horizon(Timestamp(1)),
+        LogRecord::Settled {
+            client: 1,
+            report: SettledReport { number: 9, birth: AT, exceptions: vec![2, 3] },
+        },
+        LogRecord::Commit { txn: TXN, birth: Timestamp(7), at: AT, staged: None, operations },
+        LogRecord::Prepare {
+            txn: other,
+            birth: AT,
+            waits: true,
+            at: AT,
+            participants,
+            staged: None,
+            operations: Operations::NONE,
+        },
+        LogRecord::Decide { txn: other, birth: AT, participants, decision: Decision::Commit(AT) },
+        LogRecord::Refuse { txn: other, birth: AT, participants },
+        LogRecord::GiveUp { txn: TXN, birth: AT },
         LogRecord::Forget { txn: other },
         LogRecord::Counter { node: node(0), next: 700 },
     ];

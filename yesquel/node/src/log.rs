@@ -2,7 +2,7 @@
 
 use crate::{
     GroupCore, ReplySink,
-    core::LastCheckpoint,
+    core::{LastCheckpoint, SyncWanted},
     options::{Durability, LogOptions},
     records::RecordBatch,
 };
@@ -93,6 +93,8 @@ pub struct GroupLog<D: Disk> {
     bytes_since_checkpoint: u64,
     last_checkpoint_bytes: u64,
     is_checkpoint_running: bool,
+    /// What replies want beyond the durability.
+    sync_wanted: Option<SyncWanted>,
 }
 
 impl<D: Disk + Clone> GroupLog<D> {
@@ -114,6 +116,7 @@ impl<D: Disk + Clone> GroupLog<D> {
             bytes_since_checkpoint,
             last_checkpoint_bytes,
             is_checkpoint_running: false,
+            sync_wanted: None,
         }
     }
 
@@ -121,6 +124,7 @@ impl<D: Disk + Clone> GroupLog<D> {
     pub fn take(&mut self, core: &mut GroupCore) {
         core.take_records(&mut self.batch);
         self.before_batch = self.writer.last().index;
+        self.sync_wanted = self.sync_wanted.max(core.take_sync_wanted());
     }
 
     fn failure(&self, error: LogError) -> LogFailure {
@@ -139,14 +143,22 @@ impl<D: Disk + Clone> GroupLog<D> {
         written.map_err(|error| self.failure(error))
     }
 
-    /// Whether the records must be synced; `is_last` says that there will be no others.
+    /// Whether the records must be synced; `is_last` says that there will be no others, or that a
+    /// reply has waited for a second.
     pub fn must_sync(&self, is_last: bool) -> bool {
-        is_last || self.options.durability != Durability::None
+        is_last || self.options.durability != Durability::None || self.sync_wanted == Some(SyncWanted::Now)
+    }
+
+    /// Whether what was written must be synced within a second.
+    pub fn is_sync_wanted(&self) -> bool {
+        self.sync_wanted.is_some()
     }
 
     /// Makes what was written durable.
     pub fn sync(&mut self) -> Result<(), LogFailure> {
-        self.writer.sync().map_err(|error| self.failure(error))
+        self.writer.sync().map_err(|error| self.failure(error))?;
+        self.sync_wanted = None;
+        Ok(())
     }
 
     /// Releases the replies that waited for the records.

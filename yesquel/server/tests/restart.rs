@@ -10,7 +10,7 @@ use std::{
         atomic::{AtomicU64, Ordering::Relaxed},
         mpsc::{Receiver, Sender, channel},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 use yesquel_engine::{Caller, EngineSettings};
 use yesquel_model::{KeyRange, LocalId, NodeId, ServerId, Timestamp, TreeId, TxnId};
@@ -42,6 +42,12 @@ const GROUP: &str = "group-00000";
 
 /// Unique transaction numbers.
 static NEXT_TXN: AtomicU64 = AtomicU64::new(1);
+
+/// The birth of a transaction that begins now.
+fn birth() -> Timestamp {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    Timestamp::from_ms(now.as_millis() as u64)
+}
 
 fn root() -> NodeId {
     NodeId::root(TreeId::new(1).unwrap(), ServerId(0))
@@ -81,6 +87,7 @@ impl Server {
         self.last_txn = txn.number;
         let reply = self.ask(&Request::Commit {
             txn,
+            birth: birth(),
             snapshot: None,
             seen: Timestamp::ZERO,
             lease: 0,
@@ -182,7 +189,7 @@ fn acknowledged_writes_survive_a_restart_with_and_without_checkpoints() {
             }
             assert_eq!(server.get(777), None);
             // Outcomes of transactions are recovered, too.
-            let reply = server.ask(&Request::Outcome { txn: server_txn });
+            let reply = server.ask(&Request::Outcome { txn: server_txn, birth: birth() });
             let ended = Reply::decode(&reply).unwrap();
             assert!(
                 matches!(ended, Reply::Outcome(TransactionOutcome::Decided(Decision::Commit(_)))),

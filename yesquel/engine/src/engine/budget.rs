@@ -51,10 +51,14 @@ struct Growth {
 }
 
 impl Engine {
-    /// Bytes of nodes (including those that only a checkpoint still holds), staged parts and
-    /// prepared transactions.
+    /// Bytes of nodes (including those that only a checkpoint still holds), staged parts, prepared
+    /// transactions and the ends of transactions.
     pub fn memory(&self) -> usize {
-        self.store.memory() + self.store.checkpoint_copies() + self.staging.bytes() + self.reserved_bytes
+        self.store.memory()
+            + self.store.checkpoint_copies()
+            + self.staging.bytes()
+            + self.reserved_bytes
+            + self.outcomes.bytes()
     }
 
     fn budget(&self) -> usize {
@@ -159,7 +163,7 @@ impl Engine {
     /// will write.
     pub(crate) fn reservation(&self, script: OperationScript<'_>) -> usize {
         let growth = self.growth(script);
-        growth.bytes + growth.pending
+        growth.bytes + growth.pending + crate::outcomes::END_BYTES
     }
 
     /// Cancels the oldest snapshots if memory is nearly spent and they hold everything collectable.

@@ -1,9 +1,12 @@
 //! Checkpoints and replay: the state as records, and records as state.
 
-use super::Engine;
+use super::{
+    Engine,
+    commit::{PreparedVote, owned},
+};
 use crate::{
-    checkpoint::Checkpoint, record::LogRecord, snapshots::Snapshots, staging::OperationScript,
-    transaction::PendingWrite,
+    checkpoint::Checkpoint, outcomes::TransactionEnd, record::LogRecord, snapshots::Snapshots,
+    staging::OperationScript, transaction::PendingWrite,
 };
 use yesquel_model::{HybridClock, Timestamp};
 use yesquel_wire::{Decision, NodeOperation, Operations, Participants};
@@ -20,12 +23,21 @@ impl Engine {
         for (node, next) in &self.counters {
             push(LogRecord::Counter { node: *node, next: *next });
         }
-        for (txn, decision, alone) in self.outcomes.iter() {
-            match decision {
-                Decision::Commit(at) if alone => {
-                    push(LogRecord::Commit { txn, at, staged: None, operations: Operations::NONE });
-                }
-                decision => push(LogRecord::Decide { txn, decision }),
+        // First, for they drop what they cover: the ends that are left are kept all the same.
+        push(LogRecord::Horizon(self.outcomes.horizon()));
+        for (client, report) in self.outcomes.all_settled() {
+            push(LogRecord::Settled { client, report: report.clone() });
+        }
+        for (txn, birth, at) in self.outcomes.commits() {
+            push(LogRecord::Commit { txn, birth, at, staged: None, operations: Operations::NONE });
+        }
+        for (txn, birth) in self.outcomes.all_given_up() {
+            push(LogRecord::GiveUp { txn, birth });
+        }
+        for (txn, TransactionEnd { decision, birth, participants }) in self.outcomes.ended() {
+            let participants = Participants::encode(participants);
+            if let Ok(participants) = Participants::decode(&participants) {
+                push(LogRecord::Decide { txn, birth: *birth, participants, decision: *decision });
             }
         }
         for (txn, prepared) in &self.prepared {
@@ -38,6 +50,8 @@ impl Engine {
             if let (Ok(operations), Ok(participants)) = decoded {
                 push(LogRecord::Prepare {
                     txn: *txn,
+                    birth: prepared.birth,
+                    waits: prepared.waits,
                     at: prepared.at,
                     participants,
                     staged: None,
@@ -68,28 +82,34 @@ impl Engine {
         self.lsn += 1;
         let mut highest = Timestamp::ZERO;
         match record {
-            LogRecord::Commit { txn, at, staged, operations } => {
+            LogRecord::Commit { txn, birth, at, staged, operations } => {
                 // Records before this one have staged the parts.
                 let parts = self.staging.take(txn.client, *staged).unwrap_or_default();
-                self.apply_commit(0, *txn, *at, OperationScript::new(parts.as_ref(), *operations));
+                self.apply_commit(*txn, (*birth, *at), OperationScript::new(parts.as_ref(), *operations));
                 highest = *at;
             }
-            LogRecord::Prepare { txn, at, participants, staged, operations } => {
+            LogRecord::Prepare { txn, birth, waits, at, participants, staged, operations } => {
                 let parts = self.staging.take(txn.client, *staged).unwrap_or_default();
+                let participants = owned(participants);
+                let vote = PreparedVote { at: *at, birth: *birth, waits: *waits, participants };
                 // Its age counts from the start.
-                self.apply_prepare(
-                    0,
-                    *txn,
-                    *at,
-                    participants,
-                    OperationScript::new(parts.as_ref(), *operations),
-                );
+                self.apply_prepare(0, *txn, vote, OperationScript::new(parts.as_ref(), *operations));
                 highest = *at;
             }
             LogRecord::Stage { name, operations, .. } => self.staging.push(*name, operations, 0),
             LogRecord::Unstage { name } => drop(self.staging.remove(*name)),
-            LogRecord::Decide { txn, decision } => self.apply_decision(*txn, *decision),
-            LogRecord::Forget { txn } => drop(self.outcomes.forget(*txn)),
+            LogRecord::Decide { txn, birth, participants, decision } => {
+                let (decision, birth, participants) = (*decision, *birth, owned(participants));
+                self.apply_decision(*txn, TransactionEnd { decision, birth, participants });
+            }
+            LogRecord::Refuse { txn, birth, participants } => {
+                let (decision, birth, participants) = (Decision::Abort, *birth, owned(participants));
+                self.apply_decision(*txn, TransactionEnd { decision, birth, participants });
+            }
+            LogRecord::GiveUp { txn, birth } => self.outcomes.give_up(*txn, *birth),
+            LogRecord::Settled { client, report } => self.outcomes.settle(*client, report),
+            LogRecord::Horizon(horizon) => self.outcomes.raise(*horizon, self.settings.server),
+            LogRecord::Forget { txn } => self.outcomes.forget(*txn),
             LogRecord::Ceiling(at) => {
                 // A later ceiling may be lower: the server was shut down cleanly.
                 self.ceiling = *at;

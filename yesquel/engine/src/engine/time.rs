@@ -7,7 +7,7 @@ use crate::{
     record::LogRecord,
 };
 use yesquel_model::{
-    Refusal, Timestamp,
+    Refusal, Timestamp, TooFarAhead,
     limits::{CLOCK_AHEAD_MS_MAX, CLOCK_HELD_MS_MAX},
 };
 
@@ -24,14 +24,15 @@ impl Engine {
     /// Advances the clock to a timestamp of a request, or stops the request: until the timestamp is
     /// near enough, if that is soon.
     pub(crate) fn witness(&mut self, now: Now, seen: Timestamp) -> Result<(), Stop> {
-        self.clock.witness(seen, now.wall_ms).map_err(|ahead| {
-            let fits_at_ms = seen.ms().saturating_sub(CLOCK_AHEAD_MS_MAX);
-            if self.frozen.is_none() && seen.ms() <= now.wall_ms.saturating_add(CLOCK_HELD_MS_MAX) {
-                Stop::Delay { fits_at_ms }
-            } else {
-                Refusal::from(ahead).into()
-            }
-        })
+        self.clock.witness(seen, now.wall_ms).map_err(|_| self.too_far_ahead(now, seen))
+    }
+
+    /// Stops a request whose timestamp is too far ahead: until it is near enough, if that is soon.
+    pub(crate) fn too_far_ahead(&self, now: Now, given: Timestamp) -> Stop {
+        if self.frozen.is_none() && given.ms() <= now.wall_ms.saturating_add(CLOCK_HELD_MS_MAX) {
+            return Stop::Delay { fits_at_ms: given.ms().saturating_sub(CLOCK_AHEAD_MS_MAX) };
+        }
+        Refusal::from(TooFarAhead { given, ours: Timestamp::from_ms(now.wall_ms) }).into()
     }
 
     /// Answers the requests whose timestamps are near enough now.

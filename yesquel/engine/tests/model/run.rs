@@ -83,6 +83,11 @@ impl Run {
         TxnId { client: 1, number: self.next_txn }
     }
 
+    /// The birth of a transaction that begins to commit.
+    fn birth(&self) -> Timestamp {
+        Timestamp::from_ms(self.now.wall_ms)
+    }
+
     /// Sends a request. The caller handles its reply.
     fn send(&mut self, request: &Request<'_>) -> u64 {
         let mut bytes = Vec::new();
@@ -125,6 +130,7 @@ impl Run {
         let operations = Operations::decode(&bytes).unwrap();
         let request = self.send(&Request::Commit {
             txn,
+            birth: self.birth(),
             snapshot: None,
             seen: Timestamp::ZERO,
             lease: 0,
@@ -192,6 +198,7 @@ impl Run {
                 let txn = self.txn();
                 let request = Request::Commit {
                     txn,
+                    birth: self.birth(),
                     snapshot,
                     seen: Timestamp::ZERO,
                     lease: 0,

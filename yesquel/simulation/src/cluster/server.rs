@@ -2,25 +2,27 @@
 //! `yesquel-server` drives them by threads.
 
 use super::{Cluster, SharedCluster, SimulationEvent, network::OWN, peer_of_server};
-use crate::disk::SimulatedDisk;
+use crate::{disk::SimulatedDisk, fault::SERVERS};
 use std::{
     cell::RefCell,
     future::poll_fn,
     sync::Weak,
     task::{Poll, Waker},
 };
-use yesquel_engine::{Caller, EngineSettings, LogRecord, Now, VoteQuery};
+use yesquel_engine::{Caller, EngineSettings, LogRecord, Now};
 use yesquel_log::LogIdentity;
 use yesquel_model::{ServerId, Timestamp, TxnId};
 use yesquel_node::{
     CheckpointWriter, GroupCore, GroupLog, GroupWork, LogFailure, LogOptions, LogSizes, OpenError,
-    OpenedGroup, ReplySink, open_group,
+    OpenedGroup, PeerQuery, ReplySink, open_group,
 };
 use yesquel_seeds::Random;
 use yesquel_transport::HeartbeatSource;
 use yesquel_wire::{ClientHeartbeat, Decision};
 
 const TICK_US: u64 = 50_000;
+/// Interval of reports to the other servers.
+const REPORT_US: u64 = 400_000;
 
 /// What a log record states about a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,9 +95,10 @@ impl SimulatedServer {
         EngineSettings {
             server: ServerId(self.number as u16),
             recover_after_ms: 200,
+            grace_ms: 2_000,
             // At two cells a node with many is split into parts of one.
             node_cells_max: 4 - self.number % 3,
-            node_load_max: 6,
+            node_load_max: 5,
             ..EngineSettings::default()
         }
     }
@@ -122,7 +125,7 @@ fn fact(record: &[u8]) -> Option<LogFact> {
         Ok(LogRecord::Prepare { txn, participants, .. }) => {
             Some(LogFact::VotedYes(txn, participants.iter().collect()))
         }
-        Ok(LogRecord::Decide { txn, decision }) => Some(LogFact::Decided(txn, decision)),
+        Ok(LogRecord::Decide { txn, decision, .. }) => Some(LogFact::Decided(txn, decision)),
         _ => None,
     }
 }
@@ -152,9 +155,9 @@ impl Cluster {
         if running.core.has_work() {
             running.background.take().into_iter().for_each(Waker::wake);
         }
-        let queries = running.core.take_vote_queries();
+        let queries = running.core.take_queries();
         replies.0.into_inner().into_iter().for_each(|(caller, reply)| self.reply(caller, reply));
-        queries.iter().for_each(|query| self.ask(at, *query));
+        queries.into_iter().for_each(|query| self.ask(at, query));
         self.begin_write(at);
         Some(result)
     }
@@ -181,17 +184,30 @@ impl Cluster {
     }
 
     pub(super) fn on_news(&mut self, at: usize, connection: u64, client: u64, heartbeat: ClientHeartbeat) {
-        self.step(at, |running, now, _| running.core.on_heartbeat(now, connection, client, heartbeat));
+        self.step(at, |running, _, _| running.core.on_heartbeat(connection, client, &heartbeat));
     }
 
     /// Takes the answer of another server to a question.
-    pub(super) fn on_peer_reply(&mut self, at: usize, query: VoteQuery, reply: &[u8]) {
+    pub(super) fn on_peer_reply(&mut self, at: usize, query: &PeerQuery, reply: &[u8]) {
         let recovered = self.step(at, |running, now, sink| {
             let before = running.core.engine().undecided().count();
             running.core.on_peer_reply(now, query, reply, sink);
             running.core.engine().undecided().count() < before
         });
         self.counts.recovered += u64::from(recovered == Some(true));
+    }
+
+    /// Takes another server's answer to a report.
+    pub(super) fn on_report(&mut self, at: usize, sent: Now, reply: &[u8]) {
+        self.step(at, |running, now, _| running.core.end_report(now, sent, reply));
+    }
+
+    /// Sends reports to the other servers now and then.
+    pub(super) fn report(&mut self, at: usize, epoch: u64) {
+        if self.is_up(at, epoch) {
+            self.send_reports(at);
+            self.after(REPORT_US, SimulationEvent::Report { server: at, epoch });
+        }
     }
 
     pub(super) fn tick(&mut self, at: usize, epoch: u64) {
@@ -314,7 +330,7 @@ impl Cluster {
         if server.running.is_some() {
             return;
         }
-        let OpenedGroup { core, log, .. } = match server.open() {
+        let OpenedGroup { mut core, log, .. } = match server.open() {
             Ok(opened) => opened,
             Err(_) if server.disk.power_is_lost() => {
                 let (seed, down_us) = server.outage;
@@ -333,6 +349,7 @@ impl Cluster {
         if wait_ms > 0 {
             return self.after(wait_ms * 1_000, SimulationEvent::Start { server: at });
         }
+        core.compare_with(SERVERS - 1);
         let server = &mut self.servers[at];
         let synced = core.synced();
         assert!(
@@ -360,6 +377,7 @@ impl Cluster {
         self.counts.restarts += u64::from(epoch > 1);
         self.changed.push(at);
         self.after(TICK_US, SimulationEvent::Tick { server: at, epoch });
+        self.report(at, epoch);
     }
 }
 
