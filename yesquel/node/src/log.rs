@@ -123,8 +123,8 @@ impl<D: Disk + Clone> GroupLog<D> {
     /// Takes the records that the group has made.
     pub fn take(&mut self, core: &mut GroupCore) {
         core.take_records(&mut self.batch);
-        self.before_batch = self.writer.last().index;
         self.sync_wanted = self.sync_wanted.max(core.take_sync_wanted());
+        self.before_batch = self.writer.last().index;
     }
 
     fn failure(&self, error: LogError) -> LogFailure {

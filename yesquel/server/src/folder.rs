@@ -51,16 +51,16 @@ fn failed(of: &Path) -> impl FnOnce(io::Error) -> DataFolderError {
     move |error| DataFolderError::Io { path, error }
 }
 
-/// Returns whether a file of this name belongs to a folder of format 1.
-pub(crate) fn is_of_format_1(name: &str) -> bool {
-    [OWNER, OWNER_UNFINISHED].contains(&name) || v1::is_log_file(name)
-}
-
 /// Returns the process that a lock file names. The text only makes the error message better.
 fn holder_of(lock: &mut File) -> String {
     let mut text = String::new();
     let _ = lock.rewind().and_then(|()| lock.read_to_string(&mut text));
     text.lines().next().filter(|line| !line.is_empty()).unwrap_or("another process").to_owned()
+}
+
+/// Returns whether a file of this name belongs to a folder of format 1.
+pub(crate) fn is_of_format_1(name: &str) -> bool {
+    [OWNER, OWNER_UNFINISHED].contains(&name) || v1::is_log_file(name)
 }
 
 /// Content of the owner file.
