@@ -325,7 +325,7 @@ fn a_log_without_its_end_is_reported() {
     }
     std::fs::remove_file(&log).unwrap();
     let said = refused(place.path(), &[]);
-    assert!(said.contains("data: ") && said.contains("Restore the folder from a copy"), "{said}");
+    assert!(said.contains("group-00000: ") && said.contains("Restore the folder from a copy"), "{said}");
     std::fs::write(&log, &whole).unwrap();
     let server = serve(place.path(), &[]);
     assert_eq!(server.prints(&["tree", "SOCKET", "keep/m", "get", "last"]), "1\n");

@@ -5,13 +5,15 @@ pub mod checkpoint;
 mod cuts;
 pub mod disk;
 mod format;
+mod log_end;
 mod reader;
 mod shutdown_marker;
 pub mod v1;
 mod writer;
 
 pub use format::{LogIdentity, LogPoint};
-pub use reader::{LogEvent, OpenedLog, StoredRecord, TornTail, check, open};
+pub use log_end::TornTail;
+pub use reader::{LogEvent, OpenedLog, StoredRecord, check, open};
 pub use writer::SegmentWriter;
 
 use std::{io, path::PathBuf};

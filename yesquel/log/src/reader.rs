@@ -8,9 +8,10 @@ use crate::{
         Batch, BatchNumbers, FILE_HEAD, HeadFault, NOT_WHOLE, SEGMENT_MAGIC, check_head, first_of,
         segment_name,
     },
+    log_end::{LogEnd, TornTail},
     shutdown_marker,
 };
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// A log that was read.
 #[derive(Debug)]
@@ -19,17 +20,6 @@ pub struct OpenedLog<D: Disk> {
     pub writer: SegmentWriter<D>,
     /// The torn tail, if there was one.
     pub torn: Option<TornTail>,
-}
-
-/// The bytes after the last complete batch, which were cut off.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TornTail {
-    /// The file.
-    pub path: PathBuf,
-    /// End of the last complete batch. A file without any is deleted.
-    pub offset: u64,
-    /// Bytes that were cut off, without preallocated zeros.
-    pub bytes: u64,
 }
 
 /// A record of a log.
@@ -49,28 +39,6 @@ pub enum LogEvent<'a> {
     /// Records that were passed before were cut by a later batch: all of them follow once more from
     /// the first one on, without those. Happens at most once.
     Restart,
-}
-
-/// The end of a log.
-pub(crate) struct LogEnd {
-    /// Position of the next record.
-    pub(crate) next: u64,
-    /// The last record that has an index.
-    pub(crate) last_indexed: LogPoint,
-    /// First record of the last segment and the end of its complete batches, unless the next record
-    /// begins another segment.
-    pub(crate) last: Option<(u64, u64)>,
-    /// First record and bytes of each segment.
-    pub(crate) segments: Vec<(u64, u64)>,
-    torn: Option<TornTail>,
-}
-
-impl LogEnd {
-    /// The end of a log without records, after a checkpoint.
-    pub(crate) fn of_nothing(after: LogPoint) -> LogEnd {
-        let next = after.position + 1;
-        LogEnd { next, last_indexed: after, last: None, segments: Vec::new(), torn: None }
-    }
 }
 
 /// Receives each event.

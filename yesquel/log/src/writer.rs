@@ -4,7 +4,7 @@ use crate::{
     LogError, LogIdentity, LogPoint,
     disk::{Disk, DiskFile},
     format::{BatchNumbers, FILE_HEAD, first_of, put_batch, segment_head, segment_name},
-    reader::LogEnd,
+    log_end::LogEnd,
     shutdown_marker,
 };
 use std::fmt;
