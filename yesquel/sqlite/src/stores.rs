@@ -10,7 +10,10 @@ use crate::{
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 use yesquel::{Error, LogOptions, Store, fork};
@@ -41,13 +44,20 @@ fn open_stores() -> MutexGuard<'static, Option<OpenStores>> {
 pub(crate) struct SharedStore {
     store: Store,
     rows: Mutex<RowNumbers>,
+    /// Number of commits of its connections.
+    commits: AtomicU64,
     /// Fork generation of the process that opened it.
     generation: u32,
 }
 
 impl SharedStore {
     fn new(store: Store) -> Arc<SharedStore> {
-        Arc::new(SharedStore { store, rows: Mutex::default(), generation: fork::generation() })
+        Arc::new(SharedStore {
+            store,
+            rows: Mutex::default(),
+            commits: AtomicU64::new(0),
+            generation: fork::generation(),
+        })
     }
 }
 
@@ -71,6 +81,17 @@ impl StoreRef {
     /// Returns the row numbers of the process.
     pub(crate) fn rows(&self) -> MutexGuard<'_, RowNumbers> {
         self.common().rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a commit.
+    pub(crate) fn note_commit(&self) {
+        self.common().commits.fetch_add(1, Relaxed);
+    }
+
+    /// Returns the number of commits by connections of this process. A commit that a thread knows
+    /// of is included.
+    pub(crate) fn commits(&self) -> u64 {
+        self.common().commits.load(Relaxed)
     }
 
     /// Returns whether the store belongs to the parent of this process.

@@ -109,6 +109,17 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
         self.view.snapshot
     }
 
+    /// Lets servers collect the versions of the snapshot, while the transaction is not used.
+    pub fn release_snapshot(&mut self) {
+        self.held = None;
+    }
+
+    /// Keeps the versions of the snapshot again. Servers may have collected them if more than half a
+    /// second has passed; reads then fail.
+    pub fn hold_snapshot(&mut self) {
+        self.held = self.view.snapshot.map(|snapshot| self.trees.client.hold(snapshot));
+    }
+
     /// Returns the number of reads that went to a server. A caller that sees neighboring keys miss
     /// may [prefetch](Self::get_near).
     pub fn asked(&self) -> u64 {
