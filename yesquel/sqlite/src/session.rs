@@ -394,7 +394,7 @@ impl SqlSession {
         if !is_committed {
             self.schemas.rolled_back(&self.changed, self.moment);
         }
-        self.end_lease(is_committed);
+        self.end_lease();
         self.end_reuse(is_committed);
         // Earlier reads belong to a snapshot that is no longer held.
         self.moment += 1;
@@ -470,6 +470,7 @@ impl SqlSession {
         };
         match outcome {
             Ok(()) => {
+                self.lease_committed();
                 self.drop_transaction(true);
                 Ok(())
             }

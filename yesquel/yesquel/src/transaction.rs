@@ -76,6 +76,12 @@ impl<'a> Transaction<'a> {
         self.inner.keep_up_to(bytes);
     }
 
+    /// Returns whether a commit was sent to a server. Without writes and guards there is none, and
+    /// no lease is [released](Self::releases).
+    pub fn has_sent_commit(&self) -> bool {
+        self.inner.has_sent_commit()
+    }
+
     /// Lets servers collect the versions of the snapshot, while the transaction is not used.
     pub fn release_snapshot(&mut self) {
         self.inner.release_snapshot();
