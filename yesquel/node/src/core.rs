@@ -2,17 +2,22 @@
 //! groups.
 
 use crate::{
-    GroupWork, MachineClock, ReplySink,
+    ClockState, GroupWork, MachineClock, ReplySink,
+    clock_watch::ClockWatch,
     options::Durability,
     records::RecordBatch,
     replies::{HeldReplies, refused},
 };
 use std::fmt;
-use yesquel_engine::{Caller, Checkpoint, Effects, Engine, Now, VoteQuery};
+use yesquel_engine::{Caller, Checkpoint, Effects, EndQuery, Engine, Now, ReplyDurability, VoteQuery};
+use yesquel_model::{Refusal, ServerId};
 use yesquel_wire::{
-    ByteWriter, ClientHeartbeat, Malformed, Reply, Request,
-    status::{CheckpointStatus, LogStatus, ServerStatus},
+    ClientHeartbeat, Malformed, PeerReport, Reply, Request,
+    status::{CheckpointStatus, LogStatus, PeerClock, PeersStatus, ServerStatus},
 };
+
+/// Connection number of calls from the server's own process.
+pub const LOCAL_CONNECTION: u64 = 0;
 
 /// The last checkpoint, for the status.
 #[derive(Debug, Clone, Copy)]
@@ -25,6 +30,44 @@ pub struct LastCheckpoint {
     pub at_ms: u64,
 }
 
+/// A question to another group. The reply goes to [`GroupCore::on_peer_reply`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PeerQuery {
+    /// For its vote on a transaction in doubt.
+    Vote(VoteQuery),
+    /// For the ends of a client's transactions.
+    Ended(EndQuery),
+}
+
+impl PeerQuery {
+    /// The server to ask.
+    pub fn server(&self) -> ServerId {
+        match self {
+            PeerQuery::Vote(query) => query.server,
+            PeerQuery::Ended(query) => query.server,
+        }
+    }
+
+    /// Returns the bytes of the request.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        match self {
+            PeerQuery::Vote(query) => query.write(&mut bytes),
+            PeerQuery::Ended(query) => query.write(&mut bytes),
+        }
+        bytes
+    }
+}
+
+/// When the log must be synced at the latest, although the durability does not sync each record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SyncWanted {
+    /// A decision waits for it.
+    WithinASecond,
+    /// A vote waits for it.
+    Now,
+}
+
 /// What a step left for its driver.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Settled {
@@ -34,14 +77,25 @@ pub struct Settled {
     pub others: bool,
     /// There are records to write, and before there were none.
     pub has_records: bool,
-    /// There is work of [`GroupCore::take_work`] or [`GroupCore::take_vote_queries`].
+    /// Replies wait for a sync that the durability does not make by itself.
+    pub sync_wanted: Option<SyncWanted>,
+    /// There is work of [`GroupCore::take_work`] or [`GroupCore::take_queries`].
     pub has_work: bool,
 }
 
 /// State machine of one group: engine, held replies, pending records, questions to other groups.
 pub struct GroupCore {
     engine: Engine,
+    /// The driver's clocks at the last step.
+    clocks: Now,
     clock: MachineClock,
+    watch: ClockWatch,
+    /// The state that the last tick has acted on.
+    noted_state: ClockState,
+    /// Whether requests of clients are handled; otherwise they are held.
+    admits_clients: bool,
+    /// Requests that came before the clock was compared or clients were admitted.
+    early: Vec<(Caller, Box<[u8]>)>,
     effects: Effects,
     /// `None`: there is no disk.
     durability: Option<Durability>,
@@ -50,7 +104,8 @@ pub struct GroupCore {
     synced: u64,
     /// Error after which nothing becomes durable any more.
     failed: Option<String>,
-    vote_queries: Vec<VoteQuery>,
+    sync_wanted: Option<SyncWanted>,
+    queries: Vec<PeerQuery>,
     log_bytes: u64,
     pub(crate) last_checkpoint: Option<LastCheckpoint>,
 }
@@ -74,18 +129,46 @@ impl GroupCore {
         log_bytes: u64,
     ) -> GroupCore {
         GroupCore {
+            watch: ClockWatch::new(engine.server(), 0),
+            noted_state: ClockState::Agrees,
             engine,
+            clocks: Now::default(),
             clock: MachineClock::default(),
+            admits_clients: true,
+            early: Vec::new(),
             effects: Effects::default(),
             durability,
             records: RecordBatch::default(),
             held: HeldReplies::default(),
             synced,
             failed: None,
-            vote_queries: Vec::new(),
+            sync_wanted: None,
+            queries: Vec::new(),
             log_bytes,
             last_checkpoint: None,
         }
+    }
+
+    /// Sets how many other servers this one compares its clock with. It serves nothing until it
+    /// has.
+    pub fn compare_with(&mut self, peers: usize) {
+        self.watch = ClockWatch::new(self.engine.server(), peers);
+    }
+
+    /// Sets whether requests of clients are handled; otherwise they are held. Those of
+    /// [`LOCAL_CONNECTION`] always are.
+    pub fn admit_clients(&mut self, admits: bool) {
+        self.admits_clients = admits;
+    }
+
+    /// Returns what the comparison of clocks says.
+    pub fn clock_state(&self) -> ClockState {
+        self.watch.state()
+    }
+
+    /// Returns how far each peer's clock is ahead of the own one, in milliseconds.
+    pub fn clock_offsets(&self) -> impl Iterator<Item = (ServerId, i64)> {
+        self.watch.offsets(self.clocks)
     }
 
     /// Returns the engine.
@@ -118,8 +201,13 @@ impl GroupCore {
         self.last_checkpoint
     }
 
-    /// Returns machine time by the driver's clocks; all other methods take this time.
+    /// Returns machine time by the driver's clocks; all other methods take this time. A clock that
+    /// has been found right is taken as it is.
     pub fn machine_time(&mut self, clocks: Now) -> Now {
+        self.clocks = clocks;
+        if self.watch.is_due(clocks) && self.watch.judge(clocks) == ClockState::Agrees {
+            self.clock.set(clocks);
+        }
         self.clock.read(clocks)
     }
 
@@ -134,14 +222,92 @@ impl GroupCore {
         own: Option<&mut Vec<u8>>,
         sink: &dyn ReplySink,
     ) -> Result<Settled, Malformed> {
-        let handled = self.engine.handle(now, caller, request, &mut self.effects);
+        let handled = match self.watch.state() {
+            _ if PeerReport::is_report(request) => self.exchange(now, caller, request),
+            ClockState::Agrees | ClockState::Alone
+                if self.admits_clients || caller.connection == LOCAL_CONNECTION =>
+            {
+                self.engine.handle(now, caller, request, &mut self.effects)
+            }
+            ClockState::Agrees | ClockState::Alone | ClockState::Comparing => {
+                Request::decode(request).map(|_| self.early.push((caller, request.into())))
+            }
+            ClockState::Differs { ahead_ms } => Request::decode(request).map(|_| {
+                self.refuse(caller, Refusal::ClockDiffers { ahead_ms });
+            }),
+        };
         let settled = self.settle(own.map(|buffer| (caller, buffer)), sink);
         handled.map(|()| settled)
+    }
+
+    fn refuse(&mut self, caller: Caller, refusal: Refusal) {
+        let reply = Reply::Refused { operation: None, refusal };
+        self.effects.push_reply(caller, |bytes| reply.write(bytes));
+    }
+
+    /// Returns the report to other servers.
+    fn report(&self) -> PeerReport {
+        let (oldest, more) = self.engine.held_by_clients();
+        PeerReport { server: self.engine.server(), wall_ms: self.clocks.wall_ms, oldest, more }
+    }
+
+    /// Takes another server's report, and answers with the own one.
+    fn exchange(&mut self, now: Now, caller: Caller, report: &[u8]) -> Result<(), Malformed> {
+        let report = PeerReport::decode(report)?;
+        self.engine.hold_for_peer(now, report.server, report.oldest, report.more);
+        let own = self.report().encode();
+        self.effects.push_reply(caller, |bytes| bytes.extend_from_slice(&own));
+        Ok(())
+    }
+
+    /// Returns the bytes of a report to another server, which is sent now.
+    pub fn begin_report(&self) -> Vec<u8> {
+        self.report().encode()
+    }
+
+    /// Takes another server's answer to a report that was sent at `sent` by the driver's clocks.
+    pub fn end_report(&mut self, now: Now, sent: Now, reply: &[u8]) {
+        let Ok(report) = PeerReport::decode(reply) else { return };
+        let round_trip_ms = self.clocks.uptime_ms.saturating_sub(sent.uptime_ms);
+        self.watch.compare(report.server, report.wall_ms, round_trip_ms, self.clocks);
+        self.engine.hold_for_peer(now, report.server, report.oldest, report.more);
+    }
+
+    /// Refuses the requests that wait, once the clock differs.
+    fn note_clock_state(&mut self) {
+        let state = self.watch.state();
+        if std::mem::replace(&mut self.noted_state, state) == state {
+            return;
+        }
+        if let ClockState::Differs { ahead_ms } = state {
+            let refusal = Refusal::ClockDiffers { ahead_ms };
+            self.engine.refuse_waiting(refusal, &mut self.effects);
+            for (caller, _) in std::mem::take(&mut self.early) {
+                self.refuse(caller, refusal);
+            }
+        }
+    }
+
+    /// Handles the requests that were held.
+    fn handle_early(&mut self, now: Now) {
+        let admits = self.admits_clients;
+        let is_ready = |(caller, _): &(Caller, Box<[u8]>)| admits || caller.connection == LOCAL_CONNECTION;
+        let (ready, held) = std::mem::take(&mut self.early).into_iter().partition(is_ready);
+        self.early = held;
+        let ready: Vec<(Caller, Box<[u8]>)> = ready;
+        for (caller, request) in ready {
+            // The request was checked when it arrived.
+            let handled = self.engine.handle(now, caller, &request, &mut self.effects);
+            debug_assert!(handled.is_ok());
+        }
     }
 
     /// Appends the answer to `reply` if the request is a read that changes nothing and need not
     /// wait. Returns whether it is.
     pub fn peek(&self, now: Now, request: &[u8], reply: &mut Vec<u8>) -> bool {
+        if !self.watch.state().serves() {
+            return false;
+        }
         match self.engine.peek(now, request, reply) {
             Some(needs_lsn) if self.durability != Some(Durability::Sync) || needs_lsn <= self.synced => true,
             Some(_) => {
@@ -154,18 +320,23 @@ impl GroupCore {
 
     /// Advances time. Call it about every 50 ms.
     pub fn tick(&mut self, now: Now, sink: &dyn ReplySink) -> Settled {
-        self.engine.tick(now, &mut self.effects);
+        self.note_clock_state();
+        if self.watch.state().serves() {
+            self.handle_early(now);
+            self.engine.tick(now, &mut self.effects);
+        }
         self.settle(None, sink)
     }
 
     /// Takes a client's heartbeat.
-    pub fn on_heartbeat(&mut self, now: Now, connection: u64, client: u64, heartbeat: ClientHeartbeat) {
+    pub fn on_heartbeat(&mut self, connection: u64, client: u64, heartbeat: &ClientHeartbeat) {
         self.engine.hold(connection, heartbeat.oldest, heartbeat.more);
-        self.engine.known(now, client, heartbeat.known);
+        self.engine.on_settled(connection, client, &heartbeat.settled);
     }
 
     /// Releases what a connection held, which has ended.
     pub fn disconnected(&mut self, connection: u64) {
+        self.early.retain(|(caller, _)| caller.connection != connection);
         self.engine.disconnected(connection);
     }
 
@@ -173,22 +344,23 @@ impl GroupCore {
     pub fn on_peer_reply(
         &mut self,
         now: Now,
-        query: VoteQuery,
+        query: &PeerQuery,
         reply: &[u8],
         sink: &dyn ReplySink,
     ) -> Settled {
-        // A group whose disk has failed decides nothing.
-        if let (Ok(Reply::Vote(vote)), None) = (Reply::decode(reply), &self.failed) {
-            self.engine.on_vote(now, query, &vote, &mut self.effects);
+        // A group whose disk has failed decides nothing, nor does one whose clock is wrong.
+        if self.failed.is_none() && self.watch.state().serves() {
+            match (query, Reply::decode(reply)) {
+                (PeerQuery::Vote(query), Ok(Reply::Vote(vote))) => {
+                    self.engine.on_vote(now, query, &vote, &mut self.effects);
+                }
+                (PeerQuery::Ended(query), Ok(Reply::Ended(flags))) => {
+                    self.engine.on_ended(query, flags, &mut self.effects);
+                }
+                _ => {}
+            }
         }
         self.settle(None, sink)
-    }
-
-    /// Returns the bytes of a question to another group.
-    pub fn query_bytes(query: &VoteQuery) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        Request::Resolve { txn: query.txn }.write(&mut ByteWriter(&mut bytes));
-        bytes
     }
 
     /// Shuts down in order: no more timestamps are given out.
@@ -199,12 +371,27 @@ impl GroupCore {
 
     /// Passes on the effects of a step. The reply to `own` is put into its buffer.
     fn settle(&mut self, mut own: Option<(Caller, &mut Vec<u8>)>, sink: &dyn ReplySink) -> Settled {
-        let GroupCore { engine, effects, records, held, synced, vote_queries, failed, .. } = self;
+        let GroupCore { engine, effects, records, held, synced, queries, failed, .. } = self;
         let mut settled = Settled::default();
         for reply in &effects.replies {
             let bytes = &effects.bytes[reply.bytes.clone()];
-            let waits = self.durability == Some(Durability::Sync) && reply.needs_lsn > *synced;
+            let is_configured = reply.durability == ReplyDurability::Configured;
+            let waits = reply.needs_lsn > *synced
+                && match self.durability {
+                    None => false,
+                    Some(Durability::Sync) => true,
+                    Some(_) => !is_configured,
+                };
             if waits && failed.is_none() {
+                let wanted = match reply.durability {
+                    _ if self.durability == Some(Durability::Sync) => None,
+                    ReplyDurability::Configured => None,
+                    ReplyDurability::Synced => Some(SyncWanted::WithinASecond),
+                    ReplyDurability::SyncedNow => Some(SyncWanted::Now),
+                };
+                if wanted > self.sync_wanted {
+                    (self.sync_wanted, settled.sync_wanted) = (wanted, wanted);
+                }
                 held.push(reply.caller, reply.needs_lsn, bytes, sink);
                 continue;
             }
@@ -222,20 +409,21 @@ impl GroupCore {
                 }
             }
         }
-        vote_queries.append(&mut effects.vote_queries);
+        queries.extend(effects.vote_queries.drain(..).map(PeerQuery::Vote));
+        queries.extend(effects.end_queries.drain(..).map(PeerQuery::Ended));
         if self.durability.is_some() && !effects.record_ends.is_empty() && failed.is_none() {
             settled.has_records = records.is_empty();
             records.push(effects);
         }
-        settled.has_work = engine.has_work() || !vote_queries.is_empty();
+        settled.has_work = engine.has_work() || !queries.is_empty();
         effects.clear();
         settled
     }
 
     /// Whether there is work of [`take_work`](Self::take_work) or
-    /// [`take_vote_queries`](Self::take_vote_queries).
+    /// [`take_queries`](Self::take_queries).
     pub fn has_work(&self) -> bool {
-        self.engine.has_work() || !self.vote_queries.is_empty()
+        self.engine.has_work() || !self.queries.is_empty()
     }
 
     /// Takes the work for a [`Maintainer`](crate::Maintainer).
@@ -244,9 +432,19 @@ impl GroupCore {
         GroupWork { full: engine.take_full(), hot: engine.take_hot(), empty: engine.take_empty() }
     }
 
+    /// Whether replies wait for a sync that the durability does not make.
+    pub fn is_sync_wanted(&self) -> bool {
+        self.sync_wanted.is_some()
+    }
+
+    /// Takes the wish of replies for a sync.
+    pub(crate) fn take_sync_wanted(&mut self) -> Option<SyncWanted> {
+        self.sync_wanted.take()
+    }
+
     /// Takes the questions to other groups.
-    pub fn take_vote_queries(&mut self) -> Vec<VoteQuery> {
-        std::mem::take(&mut self.vote_queries)
+    pub fn take_queries(&mut self) -> Vec<PeerQuery> {
+        std::mem::take(&mut self.queries)
     }
 
     /// Returns the records to write.
@@ -297,6 +495,15 @@ impl GroupCore {
                     age_ms: now.wall_ms.saturating_sub(last.at_ms),
                 }),
                 failed: self.failed.clone(),
+            },
+            peers: PeersStatus {
+                not_serving: Some(self.clock_state())
+                    .filter(|state| !state.serves())
+                    .map(|state| state.to_string()),
+                clocks: self
+                    .clock_offsets()
+                    .map(|(server, ahead_ms)| PeerClock { server: server.0, ahead_ms })
+                    .collect(),
             },
             ..self.engine.status(now)
         }

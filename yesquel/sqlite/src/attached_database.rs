@@ -89,10 +89,10 @@ impl AttachedDatabase {
         DatabaseTrees::new(self.database.clone(), self.schema)
     }
 
-    /// Returns the number of bytes in its trees, as far as servers report it.
-    pub(crate) fn size(&self) -> u64 {
-        let _waits = self.session.borrow().waits();
-        self.trees().size().unwrap_or_default()
+    /// Returns an estimate of the number of pages of this size.
+    pub(crate) fn pages(&self, page_bytes: u64) -> Result<u64, ResultCode> {
+        let (trees, cookies) = (self.trees(), self.cookies);
+        self.session.borrow_mut().pages(cookies, page_bytes, || trees.size(cookies))
     }
 
     pub(crate) fn cookies(&self) -> Map {
@@ -191,6 +191,7 @@ impl AttachedDatabase {
     pub(crate) fn create(&mut self) -> Result<u32, ResultCode> {
         let (database, cookies) = (self.database.clone(), self.cookies);
         let mut session = self.session.borrow_mut();
+        session.resized(cookies);
         let map = session.write(cookies, |transaction| transaction.create_map(&database, map_name))?;
         u32::try_from(map.tree()).ok().filter(|root| *root < 1 << 31).ok_or(ResultCode::FULL)
     }
@@ -199,6 +200,7 @@ impl AttachedDatabase {
         let (database, cookies) = (self.database.clone(), self.cookies);
         let mut session = self.session.borrow_mut();
         let name = map_name(u64::from(root));
+        session.resized(cookies);
         session.write(cookies, |transaction| transaction.drop_map(&database, &name)).map(|_| ())
     }
 
@@ -208,6 +210,7 @@ impl AttachedDatabase {
         let count = if counts { self.check(root)? } else { 0 };
         let (cookies, mut session) = (self.cookies, self.session.borrow_mut());
         session.shared.rows().suspect(map.tree());
+        session.resized(cookies);
         session.write(cookies, |transaction| {
             transaction.delete_range::<&[u8]>(map, ..);
             Ok(())

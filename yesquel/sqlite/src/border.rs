@@ -346,9 +346,11 @@ unsafe extern "C" fn yq_check(attached: &mut AttachedDatabase, root: u32, count:
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_size(attached: &mut AttachedDatabase, size: &mut i64) -> c_int {
+unsafe extern "C" fn yq_pages(attached: &AttachedDatabase, page_bytes: u32, pages: &mut u32) -> c_int {
     answer(|| {
-        *size = i64::try_from(attached.size()).unwrap_or(i64::MAX);
+        let count = attached.pages(u64::from(page_bytes))?;
+        // SQLite's largest number of a page.
+        *pages = u32::try_from(count).unwrap_or(u32::MAX).min(u32::MAX - 1);
         Ok(OK)
     })
 }

@@ -34,13 +34,16 @@ impl From<&Error> for ResultCode {
             // that.
             Error::NoMap(_) => ResultCode::BUSY_SNAPSHOT,
             Error::NoDatabase(_) | Error::Name { .. } | Error::Location { .. } => ResultCode::CANTOPEN,
-            Error::Connect(_) | Error::InUse(_) | Error::Denied(_) | Error::Open(_) => ResultCode::CANTOPEN,
+            Error::Connect(_) | Error::InUse(_) | Error::OldFormat(_) | Error::Denied(_) | Error::Open(_) => {
+                ResultCode::CANTOPEN
+            }
             Error::Damaged(_) => ResultCode::CORRUPT,
             Error::Interrupted(_) => ResultCode::INTERRUPT,
             Error::TooLong { .. } => ResultCode::TOOBIG,
             Error::OutOfMemory(_) => ResultCode::FULL,
             Error::NoRowIds => ResultCode::FULL,
             Error::DiskFailed(_)
+            | Error::ClockDiffers(_)
             | Error::Unavailable(_)
             | Error::Disconnected(_)
             | Error::OutcomeUnknown(_) => ResultCode::IOERR,

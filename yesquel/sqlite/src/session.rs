@@ -1,5 +1,6 @@
 //! State of a connection at one store: one transaction for all its databases there.
 
+mod growth;
 mod leases;
 mod reuse;
 mod row_numbers;
@@ -47,6 +48,8 @@ pub(crate) struct SqlSession {
     savepoints: Vec<Savepoint>,
     /// Meta-value maps of the schemas whose tables were written.
     written: Vec<Map>,
+    /// Changes of the sizes of databases.
+    growths: Vec<growth::Growth>,
     /// Meta-value maps that were written themselves.
     changed: Vec<Map>,
     /// Whether the schemas are guarded.
@@ -97,6 +100,7 @@ impl SqlSession {
             moment: 0,
             savepoints: Vec::new(),
             written: Vec::new(),
+            growths: Vec::new(),
             changed: Vec::new(),
             is_guarded: false,
             has_written: false,
@@ -399,6 +403,7 @@ impl SqlSession {
         // Earlier reads belong to a snapshot that is no longer held.
         self.moment += 1;
         self.end_sequences(is_committed);
+        self.end_growths(is_committed);
         self.access_patterns.clear();
         if !self.numbered.is_empty() {
             let mut rows = self.shared.rows();

@@ -6,15 +6,17 @@ use crate::{
     last_error,
     row_numbers::RowNumbers,
     secrets::Secrets,
+    size::{DatabaseSize, SizeEstimate},
 };
+use rustc_hash::FxHashMap;
 use std::{
     collections::HashMap,
     path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 use yesquel::{Error, LogOptions, Store, fork};
 
@@ -46,6 +48,10 @@ pub(crate) struct SharedStore {
     rows: Mutex<RowNumbers>,
     /// Number of commits of its connections.
     commits: AtomicU64,
+    /// Sizes of databases by their maps of meta values.
+    sizes: Mutex<FxHashMap<u64, SizeEstimate>>,
+    /// Whether a size was ever asked for; otherwise commits need not note what they add.
+    has_sizes: AtomicBool,
     /// Fork generation of the process that opened it.
     generation: u32,
 }
@@ -56,6 +62,8 @@ impl SharedStore {
             store,
             rows: Mutex::default(),
             commits: AtomicU64::new(0),
+            sizes: Mutex::default(),
+            has_sizes: AtomicBool::new(false),
             generation: fork::generation(),
         })
     }
@@ -85,13 +93,33 @@ impl StoreRef {
 
     /// Notes a commit.
     pub(crate) fn note_commit(&self) {
-        self.common().commits.fetch_add(1, Relaxed);
+        self.common().commits.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns the number of commits by connections of this process. A commit that a thread knows
     /// of is included.
     pub(crate) fn commits(&self) -> u64 {
-        self.common().commits.load(Relaxed)
+        self.common().commits.load(Ordering::Relaxed)
+    }
+
+    /// Returns the estimates of sizes, if there are any.
+    pub(crate) fn sizes(&self) -> Option<MutexGuard<'_, FxHashMap<u64, SizeEstimate>>> {
+        let common = self.common();
+        let is_asked = common.has_sizes.load(Ordering::Relaxed);
+        is_asked.then(|| common.sizes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns the size of the database with these meta values, unless the server must be asked.
+    pub(crate) fn known_size(&self, cookies: u64, now: Instant) -> Option<DatabaseSize> {
+        self.sizes()?.get(&cookies)?.size(now)
+    }
+
+    /// Notes a size that was requested at a time and has just been received.
+    pub(crate) fn note_size(&self, cookies: u64, size: DatabaseSize, requested: Instant) {
+        self.common().has_sizes.store(true, Ordering::Relaxed);
+        if let Some(mut sizes) = self.sizes() {
+            sizes.insert(cookies, SizeEstimate::new(size, requested, Instant::now()));
+        }
     }
 
     /// Returns whether the store belongs to the parent of this process.

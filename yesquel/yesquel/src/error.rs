@@ -69,6 +69,9 @@ pub enum Error {
     /// The server's disk has failed or is full. Reads still work.
     #[error("{0}")]
     DiskFailed(Refusal),
+    /// The clock of the server's machine differs from those of the other servers: it serves nothing.
+    #[error("{0}")]
+    ClockDiffers(Refusal),
     /// The server did not answer. The operation had no effect.
     #[error("{0}")]
     Unavailable(String),
@@ -91,6 +94,9 @@ pub enum Error {
     /// The folder is in use by another process, or by this one.
     #[error(transparent)]
     InUse(CoreError),
+    /// The folder is of an older release: `yesquel upgrade` converts it.
+    #[error(transparent)]
+    OldFormat(CoreError),
     /// A file of the folder is damaged or missing.
     #[error(transparent)]
     Damaged(CoreError),
@@ -134,7 +140,9 @@ impl From<CoreError> for Error {
     fn from(error: CoreError) -> Error {
         match &error {
             CoreError::Folder(DataFolderError::InUse { .. }) => Error::InUse(error),
-            CoreError::Open(
+            CoreError::Folder(DataFolderError::OldFormat { .. }) => Error::OldFormat(error),
+            CoreError::Folder(DataFolderError::NoMachine { .. } | DataFolderError::NoGroup { .. })
+            | CoreError::Open(
                 OpenError::Checkpoint { .. }
                 | OpenError::Log(LogError::Damaged { .. } | LogError::Missing { .. } | LogError::NoLog { .. }),
             ) => Error::Damaged(error),
@@ -164,6 +172,7 @@ impl From<Refusal> for Error {
             Refusal::OutOfMemory => Error::OutOfMemory(refusal),
             Refusal::DiskFailed | Refusal::DiskLost => Error::DiskFailed(refusal),
             Refusal::Exists(_) => Error::Exists,
+            Refusal::ClockDiffers { .. } => Error::ClockDiffers(refusal),
             other => Error::Internal(other.to_string()),
         }
     }

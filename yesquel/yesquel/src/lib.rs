@@ -21,6 +21,7 @@ mod peers;
 mod range;
 mod run;
 mod server;
+mod stop_flag;
 mod store;
 pub mod tls;
 mod transaction;
@@ -42,11 +43,12 @@ pub use yesquel_engine::{Caller, EngineSettings, Now, Techniques};
 pub use yesquel_fork as fork;
 pub use yesquel_log::LogError;
 pub use yesquel_model::{
-    Conflict, Key, LocalId, NodeId, Refusal, ServerId, Timestamp, TooFarAhead, TreeId, TxnId, limits,
+    ClusterId, Conflict, Key, LocalId, NodeId, Refusal, ServerId, Timestamp, TooFarAhead, TreeId, TxnId,
+    limits,
 };
 pub use yesquel_server::{
-    Core, CoreError, DataFolder, DataFolderError, Durability, LogOptions, ManualTime, ReplySink,
-    SocketCounters, Time, WallTime,
+    ClockState, Core, CoreError, DataFolder, DataFolderError, Durability, LogOptions, ManualTime, ReplySink,
+    SocketCounters, Time, UpgradeError, UpgradeOutcome, UpgradeProgress, WallTime, upgrade,
 };
 pub use yesquel_transport::{
     Address, AddressError, CancelCheck, CancelGuard, ConnectError, ConnectStep, DEFAULT_PORT, SocketOptions,

@@ -1,23 +1,20 @@
 //! Questions to other servers, by a thread for each of them.
 
-use crate::Error;
+use crate::{Error, stop_flag::StopFlag};
 use std::{
-    cell::RefCell,
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-        mpsc::{Receiver, SyncSender, sync_channel},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
     },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
-use yesquel_engine::VoteQuery;
 use yesquel_model::ServerId;
-use yesquel_node::GroupCore;
+use yesquel_node::PeerQuery;
 use yesquel_server::{Core, DataFolderError};
 use yesquel_transport::{
-    Address, CancelCheck, ConnectError, SocketOptions, SocketTransport, Transport, block_on,
+    Address, ConnectError, LostCall, SocketOptions, SocketTransport, Transport, block_on,
 };
 use yesquel_wire::greeting::Role;
 
@@ -26,6 +23,8 @@ const QUEUED_MAX: usize = 1 << 12;
 /// Time limits of a connection and of a reply. A server asks again after a pause anyway.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// Interval of the reports.
+const REPORT_EVERY: Duration = Duration::from_millis(200);
 
 /// Other servers, and how they are reached.
 #[derive(Clone, Default)]
@@ -48,20 +47,20 @@ impl fmt::Debug for PeerOptions {
 /// A server and the thread that asks it.
 struct PeerLink {
     server: ServerId,
-    queries: Option<SyncSender<VoteQuery>>,
+    queries: Option<SyncSender<PeerQuery>>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// The other servers. Dropping it ends its threads.
 pub(crate) struct Peers {
     links: Vec<PeerLink>,
-    ending: Arc<AtomicBool>,
+    ending: StopFlag,
 }
 
 impl Peers {
     /// Starts a thread for each server.
     pub(crate) fn start(core: &Arc<Core>, client: u64, options: &PeerOptions) -> Result<Peers, Error> {
-        let mut peers = Peers { links: Vec::new(), ending: Arc::default() };
+        let mut peers = Peers { links: Vec::new(), ending: StopFlag::default() };
         for (server, address) in &options.servers {
             let options = SocketOptions {
                 credential: options.credential.clone().unwrap_or_default(),
@@ -81,7 +80,7 @@ impl Peers {
                 connection: None,
                 failed: None,
             };
-            let ending = Arc::clone(&peers.ending);
+            let ending = peers.ending.clone();
             let thread = thread::Builder::new().name(format!("yesquel-peer-{}", server.0));
             let thread = thread.spawn(move || asker.run(&receiver, &ending));
             let thread = thread
@@ -93,16 +92,15 @@ impl Peers {
     }
 
     /// Sends questions. Those to unknown servers are dropped: the transaction stays undecided.
-    pub(crate) fn ask(&self, queries: Vec<VoteQuery>) {
+    pub(crate) fn ask(&self, queries: Vec<PeerQuery>) {
         for query in queries {
-            let link = self.links.iter().find(|link| link.server == query.server);
+            let link = self.links.iter().find(|link| link.server == query.server());
             match link.and_then(|link| link.queries.as_ref()) {
                 // The engine asks again if the queue is full.
                 Some(queue) => drop(queue.try_send(query)),
                 None => tracing::warn!(
-                    server = query.server.0,
-                    transaction = %query.txn,
-                    "undecided: the address of a participant is not known (--peer)"
+                    server = query.server().0,
+                    "transactions stay undecided: the address of a participant is not known (--peer)"
                 ),
             }
         }
@@ -111,7 +109,7 @@ impl Peers {
 
 impl Drop for Peers {
     fn drop(&mut self) {
-        self.ending.store(true, Relaxed);
+        self.ending.set();
         for link in &mut self.links {
             link.queries = None;
             if let Some(thread) = link.thread.take() {
@@ -120,15 +118,6 @@ impl Drop for Peers {
             }
         }
     }
-}
-
-thread_local! {
-    /// Whether the server of this thread stops.
-    static ENDING: RefCell<Arc<AtomicBool>> = RefCell::default();
-}
-
-fn is_ending(_: usize) -> bool {
-    ENDING.with_borrow(|ending| ending.load(Relaxed))
 }
 
 /// Asks one server.
@@ -144,21 +133,42 @@ struct PeerAsker {
 }
 
 impl PeerAsker {
-    fn run(mut self, queries: &Receiver<VoteQuery>, ending: &Arc<AtomicBool>) {
+    fn run(mut self, queries: &Receiver<PeerQuery>, ending: &StopFlag) {
         // A call ends early when the server stops.
-        ENDING.set(Arc::clone(ending));
-        let _guard = CancelCheck { is_cancelled: is_ending, argument: 0 }.begin();
-        while let Ok(first) = queries.recv() {
-            if ending.load(Relaxed) {
+        let _guard = ending.cancel_calls();
+        let mut report_at = Instant::now();
+        loop {
+            let first = queries.recv_timeout(report_at.saturating_duration_since(Instant::now()));
+            if ending.is_set() || first == Err(RecvTimeoutError::Disconnected) {
                 return;
             }
-            let batch: Vec<VoteQuery> = std::iter::once(first).chain(queries.try_iter()).collect();
+            let batch: Vec<PeerQuery> = first.into_iter().chain(queries.try_iter()).collect();
+            let is_due = report_at <= Instant::now();
+            if is_due {
+                report_at = Instant::now() + REPORT_EVERY;
+            }
             if let Err(error) = self.connect() {
                 self.note_failure(error.to_string());
                 continue;
             }
-            self.ask(&batch);
+            let (asked, reported) = (self.ask(&batch), if is_due { self.report() } else { Ok(()) });
+            match asked.and(reported) {
+                Ok(()) => self.failed = None,
+                Err(lost) => {
+                    self.connection = None;
+                    self.note_failure(lost.to_string());
+                }
+            }
         }
+    }
+
+    /// Exchanges reports with the server.
+    fn report(&self) -> Result<(), LostCall> {
+        let Some(connection) = &self.connection else { return Ok(()) };
+        let (report, sent) = self.core.begin_report();
+        let reply = block_on(connection.call(self.server, &report))?;
+        self.core.end_report(sent, &reply);
+        Ok(())
     }
 
     fn connect(&mut self) -> Result<(), ConnectError> {
@@ -176,31 +186,23 @@ impl PeerAsker {
     }
 
     /// Sends all questions, then takes the replies.
-    fn ask(&mut self, batch: &[VoteQuery]) {
-        let Some(connection) = &self.connection else { return };
-        let mut lost = None;
-        let calls: Vec<_> = batch
-            .iter()
-            .map(|query| (query, connection.call(self.server, &GroupCore::query_bytes(query))))
-            .collect();
+    fn ask(&self, batch: &[PeerQuery]) -> Result<(), LostCall> {
+        let Some(connection) = &self.connection else { return Ok(()) };
+        let mut lost = Ok(());
+        let calls: Vec<_> =
+            batch.iter().map(|query| (query, connection.call(self.server, &query.bytes()))).collect();
         for (query, call) in calls {
             match block_on(call) {
-                Ok(reply) => self.core.on_peer_reply(*query, &reply),
-                Err(error) => lost = Some(error.to_string()),
+                Ok(reply) => self.core.on_peer_reply(query, &reply),
+                Err(error) => lost = Err(error),
             }
         }
-        match lost {
-            Some(error) => {
-                self.connection = None;
-                self.note_failure(error);
-            }
-            None => self.failed = None,
-        }
+        lost
     }
 
     fn note_failure(&mut self, error: String) {
         if self.failed.is_none() {
-            tracing::warn!(server = self.server.0, %error, "a server cannot be asked for votes");
+            tracing::warn!(server = self.server.0, %error, "another server cannot be reached");
         }
         self.failed = Some(error);
     }

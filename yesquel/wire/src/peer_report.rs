@@ -1,0 +1,74 @@
+//! What servers regularly tell each other.
+
+use crate::{ByteReader, ByteWriter, Malformed};
+use yesquel_model::{ServerId, Timestamp};
+
+/// First byte of the message, which no request has.
+const PEER_REPORT: u8 = 64;
+
+/// A server's report to another one, which answers with its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerReport {
+    /// The server that reports.
+    pub server: ServerId,
+    /// Its machine's wall clock, in milliseconds since 1970.
+    pub wall_ms: u64,
+    /// The oldest two snapshots that its clients hold, in order.
+    pub oldest: [Option<Timestamp>; 2],
+    /// Whether they hold further snapshots above these two.
+    pub more: bool,
+}
+
+impl PeerReport {
+    /// Whether a message is a report.
+    pub fn is_report(bytes: &[u8]) -> bool {
+        bytes.first() == Some(&PEER_REPORT)
+    }
+
+    /// Encodes the report.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(32);
+        let [oldest, next] = self.oldest.map(Option::unwrap_or_default);
+        let mut writer = ByteWriter(&mut bytes);
+        writer.byte(PEER_REPORT).number(u64::from(self.server.0)).number(self.wall_ms);
+        writer.timestamp(oldest).timestamp(next).byte(self.more.into());
+        bytes
+    }
+
+    /// Decodes a report. Later versions may append fields.
+    pub fn decode(bytes: &[u8]) -> Result<PeerReport, Malformed> {
+        let mut reader = ByteReader::new(bytes);
+        let before = reader;
+        if reader.byte()? != PEER_REPORT {
+            return Err(before.malformed("no report of a server"));
+        }
+        let (server, wall_ms) = (reader.server()?, reader.number()?);
+        let oldest = [reader.timestamp()?, reader.timestamp()?];
+        let oldest = oldest.map(|oldest| Some(oldest).filter(|oldest| *oldest != Timestamp::ZERO));
+        let before = reader;
+        let more = match reader.byte()? {
+            0 => false,
+            1 => true,
+            _ => return Err(before.malformed("a flag that is neither 0 nor 1")),
+        };
+        Ok(PeerReport { server, wall_ms, oldest, more })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_round_trip() {
+        for (oldest, more) in [([None; 2], false), ([Some(Timestamp(9)), Some(Timestamp(12))], true)] {
+            let report = PeerReport { server: ServerId(7), wall_ms: 1_700_000_000_000, oldest, more };
+            let bytes = report.encode();
+            assert!(PeerReport::is_report(&bytes));
+            assert_eq!(PeerReport::decode(&bytes), Ok(report));
+            for length in 0..bytes.len() {
+                assert!(PeerReport::decode(&bytes[..length]).is_err());
+            }
+        }
+    }
+}
