@@ -100,7 +100,7 @@ extern int yq_open(const char *zName, const char *zAddress, int flags, YqDatabas
                    YqDatabase **ppDatabase);
 extern void yq_close(YqDatabase*);
 extern int yq_is_readonly(const YqDatabase*);
-extern int yq_begin(YqDatabase*, u32 *piCookie);
+extern int yq_begin(YqDatabase*, int onlyReads, u32 *piCookie);
 extern int yq_commit(YqDatabase*, int msWait);
 extern void yq_end(YqDatabase*, int goesOn);
 extern void yq_end_kept_transaction(YqDatabase*);
@@ -1023,14 +1023,15 @@ static int yqBtreeUpdateMeta(Btree *p, int idx, u32 iMeta){ return yq_set_meta(y
 
 static int yqBtreeBeginTrans(Btree *p, int wrflag, int *pSchemaVersion){
   u32 iCookie = 0;
+  int onlyReads = !wrflag && p->db->autoCommit;
   int rc;
   if( wrflag && yq_is_readonly(yqDatabase(p)) ) return SQLITE_READONLY;
-  rc = yq_begin(yqDatabase(p), &iCookie);
+  rc = yq_begin(yqDatabase(p), onlyReads, &iCookie);
   /* A caller that does not check the cookie cannot handle a change of it,
   ** nor can one that copies a database over this one. */
   if( rc==SQLITE_OK && (pSchemaVersion==0 || wrflag>1) ){
     rc = yq_prove(yqDatabase(p));
-    if( rc==SQLITE_OK ) rc = yq_begin(yqDatabase(p), &iCookie);
+    if( rc==SQLITE_OK ) rc = yq_begin(yqDatabase(p), onlyReads, &iCookie);
   }
   if( rc ){
     if( p->inTrans==TRANS_NONE ) yq_end(yqDatabase(p), 0);

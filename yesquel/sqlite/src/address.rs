@@ -68,6 +68,8 @@ pub struct DatabaseAddress {
     /// Limit on the access that the caller asks for: `mode`, where SQLite does not parse it because
     /// the address is not a `file:` URI.
     pub mode: AccessMode,
+    /// Maximum age of the snapshot that a read statement of its own may use.
+    pub staleness: Duration,
     /// When commits are on disk, for a folder.
     pub durability: Durability,
     /// Bytes that a transaction buffers for tables and indexes that it creates before it sends them
@@ -120,7 +122,7 @@ impl DatabaseAddress {
             }
         };
         let (mut timeout, mut durability, mut secrets) = (None, Durability::default(), Secrets::default());
-        let (mut bulk_load_bytes, mut mode) = (None, AccessMode::default());
+        let (mut bulk_load_bytes, mut mode, mut staleness) = (None, AccessMode::default(), Duration::ZERO);
         let own = query.split('&').filter(|option| !option.is_empty());
         let own = own.map(|option| option.split_once('=').unwrap_or((option, "")));
         let own = own.map(|(option, value)| (option, Cow::Owned(decoded(value))));
@@ -145,6 +147,11 @@ impl DatabaseAddress {
                     let ms = value.parse().ok().filter(|ms| *ms > 0);
                     timeout =
                         Some(Duration::from_millis(ms.ok_or_else(|| bad("it is a number of milliseconds"))?));
+                }
+                "staleness" => {
+                    let ms = value.parse().ok().filter(|ms| *ms <= STALENESS_MS_MAX);
+                    let ms = ms.ok_or_else(|| bad("it is a number of milliseconds, at most 200"))?;
+                    staleness = Duration::from_millis(ms);
                 }
                 "durability" => {
                     durability = match (value, value.parse()) {
@@ -183,16 +190,20 @@ impl DatabaseAddress {
                 "vfs" | "cache" | "psow" | "nolock" | "immutable" | "modeof" => {}
                 "tls" | "tls-ca" | "credential" | "credential-file" => return Err(bad("it is of servers")),
                 _ => {
-                    let known = "timeout, durability, ahead and database, and of servers tls, tls-ca, \
+                    let known = "timeout, staleness, durability, ahead and database, and of servers tls, tls-ca, \
                         credential-file and credential";
                     return Err(bad(&format!("there is no such option; there are {known}")));
                 }
             }
         }
         let name = name.unwrap_or_else(|| DEFAULT_NAME.to_owned());
-        Ok(DatabaseAddress { location, name, timeout, mode, durability, bulk_load_bytes, secrets })
+        Ok(DatabaseAddress { location, name, timeout, mode, staleness, durability, bulk_load_bytes, secrets })
     }
 }
+
+/// Maximum of `staleness`, in milliseconds. A server keeps a snapshot for a second after it has given
+/// it, in which a client that uses it again must report it.
+const STALENESS_MS_MAX: u64 = 200;
 
 #[cfg(test)]
 mod tests {

@@ -67,9 +67,11 @@ impl AttachedDatabase {
         };
         let mut sessions = others.iter().map(|other| &other.session);
         let session = sessions.find(|session| session.borrow().shared.is(&shared)).cloned();
+        let is_first = session.is_none();
         let session = session.unwrap_or_else(|| {
             Rc::new(RefCell::new(SqlSession::new(shared.clone(), database.clone(), cancel_check)))
         });
+        session.borrow_mut().limit_staleness(address.staleness, is_first);
         let known = session.borrow_mut().schema(schema, cookies);
         Ok(AttachedDatabase {
             database,
@@ -103,10 +105,12 @@ impl AttachedDatabase {
     }
 
     /// Begins a transaction. Returns the cached cookie of the schema: if it is outdated, the first
-    /// request reports that.
-    pub(crate) fn begin(&mut self) -> Result<u32, ResultCode> {
+    /// request reports that. `only_reads`: for a statement that only reads, in a transaction of its
+    /// own.
+    pub(crate) fn begin(&mut self, only_reads: bool) -> Result<u32, ResultCode> {
         let mut session = self.session.borrow_mut();
         session.shared.check_process()?;
+        session.begin_statement(only_reads);
         if self.state == AttachState::Out {
             session.enter(self.known);
             self.state = AttachState::In;

@@ -228,10 +228,10 @@ unsafe extern "C" fn yq_is_readonly(attached: &AttachedDatabase) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_begin(attached: &mut AttachedDatabase, cookie: &mut u32) -> c_int {
+unsafe extern "C" fn yq_begin(attached: &mut AttachedDatabase, only_reads: c_int, cookie: &mut u32) -> c_int {
     last_error::forget();
     answer(|| {
-        *cookie = attached.begin()?;
+        *cookie = attached.begin(only_reads != 0)?;
         Ok(OK)
     })
 }

@@ -2,6 +2,7 @@
 
 mod growth;
 mod leases;
+mod reuse;
 mod row_numbers;
 mod sequence;
 
@@ -14,6 +15,7 @@ use crate::{
     stores::StoreRef,
 };
 use leases::SessionLeases;
+use reuse::TransactionReuse;
 use rustc_hash::FxHashMap;
 use self_cell::self_cell;
 use std::{collections::HashMap, fmt};
@@ -56,6 +58,7 @@ pub(crate) struct SqlSession {
     /// Set when the transaction has failed and can only be rolled back.
     lost: Option<ResultCode>,
     leases: SessionLeases,
+    reuse: TransactionReuse,
     schemas: SchemaCache,
     /// The schema has changed: the statement is prepared again and continues in the same
     /// transaction.
@@ -103,6 +106,7 @@ impl SqlSession {
             has_written: false,
             lost: None,
             leases: SessionLeases::default(),
+            reuse: TransactionReuse::default(),
             schemas: SchemaCache::default(),
             reprepare_pending: false,
             is_another: false,
@@ -317,8 +321,11 @@ impl SqlSession {
     }
 
     pub(crate) fn begun(&mut self) {
+        // A caller outside of statements needs the present state.
+        self.reuse_or_end(false);
         if self.open.is_none() {
             self.take_wanted_lease();
+            self.note_began();
             self.began = self.shared.rows().now();
             let lease = self.leases.held.as_ref().map(|(lease, _)| lease);
             let mut open = OpenTransaction::new(self.database.clone(), |database| Some(database.begin()));
@@ -364,7 +371,7 @@ impl SqlSession {
     pub(crate) fn leave(&mut self, schema: SchemaIndex) {
         self.schemas.leave(schema);
         self.databases_in_transaction = self.databases_in_transaction.saturating_sub(1);
-        if self.databases_in_transaction == 0 && !self.is_kept() {
+        if self.databases_in_transaction == 0 && !self.is_kept() && !self.keep_for_reuse() {
             self.drop_transaction(false);
         }
     }
@@ -391,7 +398,8 @@ impl SqlSession {
         if !is_committed {
             self.schemas.rolled_back(&self.changed, self.moment);
         }
-        self.end_lease(is_committed);
+        self.end_lease();
+        self.end_reuse(is_committed);
         // Earlier reads belong to a snapshot that is no longer held.
         self.moment += 1;
         self.end_sequences(is_committed);
@@ -467,6 +475,7 @@ impl SqlSession {
         };
         match outcome {
             Ok(()) => {
+                self.lease_committed();
                 self.drop_transaction(true);
                 Ok(())
             }

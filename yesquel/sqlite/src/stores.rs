@@ -14,7 +14,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -46,6 +46,8 @@ fn open_stores() -> MutexGuard<'static, Option<OpenStores>> {
 pub(crate) struct SharedStore {
     store: Store,
     rows: Mutex<RowNumbers>,
+    /// Number of commits of its connections.
+    commits: AtomicU64,
     /// Sizes of databases by their maps of meta values.
     sizes: Mutex<FxHashMap<u64, SizeEstimate>>,
     /// Whether a size was ever asked for; otherwise commits need not note what they add.
@@ -59,6 +61,7 @@ impl SharedStore {
         Arc::new(SharedStore {
             store,
             rows: Mutex::default(),
+            commits: AtomicU64::new(0),
             sizes: Mutex::default(),
             has_sizes: AtomicBool::new(false),
             generation: fork::generation(),
@@ -86,6 +89,17 @@ impl StoreRef {
     /// Returns the row numbers of the process.
     pub(crate) fn rows(&self) -> MutexGuard<'_, RowNumbers> {
         self.common().rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a commit.
+    pub(crate) fn note_commit(&self) {
+        self.common().commits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of commits by connections of this process. A commit that a thread knows
+    /// of is included.
+    pub(crate) fn commits(&self) -> u64 {
+        self.common().commits.load(Ordering::Relaxed)
     }
 
     /// Returns the estimates of sizes, if there are any.

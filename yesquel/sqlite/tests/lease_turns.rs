@@ -254,3 +254,20 @@ fn an_interrupted_wait_leaves_no_lease() {
         }
     }
 }
+
+/// The commit is no message then, and cannot release the lease.
+#[test]
+fn a_commit_without_writes_leaves_no_lease() {
+    let place = Place::new();
+    let connection = place.open();
+    for sql in [
+        "BEGIN IMMEDIATE; COMMIT",
+        "BEGIN IMMEDIATE; UPDATE t SET n=1 WHERE id=99; COMMIT",
+        "BEGIN IMMEDIATE; SAVEPOINT s; UPDATE t SET n=1 WHERE id=1; ROLLBACK TO s; COMMIT",
+        "BEGIN IMMEDIATE; SAVEPOINT s; CREATE TABLE other(a); ROLLBACK TO s; COMMIT",
+        "BEGIN IMMEDIATE; UPDATE t SET n=1 WHERE id=1; ROLLBACK",
+    ] {
+        connection.execute_batch(sql).unwrap();
+        assert_eq!(place.leases(), 0, "{sql}");
+    }
+}

@@ -16,7 +16,7 @@ use crate::{
     stored::{LookupAnswer, StoredValue},
     write::BufferedWrite,
 };
-use std::{collections::BTreeMap, rc::Rc};
+use std::{cell::Cell, collections::BTreeMap, rc::Rc};
 use yesquel_client::{LeaseHolder, ReadReply, ReadView, SnapshotHold};
 use yesquel_model::{Key, KeyRange, NodeId, ServerId, SmallMap, Timestamp, limits};
 use yesquel_transport::Transport;
@@ -42,6 +42,8 @@ pub struct TreeTransaction<'a, T> {
     /// Roots of trees to drop, after all else.
     pub(crate) drops: Vec<NodeId>,
     lease: Option<LeaseHolder>,
+    /// Whether the commit was a message: a transaction without writes and guards sends none.
+    has_sent_commit: Cell<bool>,
     pub(crate) undo_log: UndoLog,
     pub(crate) pages: Pages,
     /// Ranges that cursors need not search again.
@@ -98,6 +100,7 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
             bulk_loads: None,
             drops: Vec::new(),
             lease: None,
+            has_sent_commit: Cell::new(false),
             undo_log: UndoLog::default(),
             pages: Pages::default(),
             gaps: Gaps::default(),
@@ -107,6 +110,17 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
     /// Returns the snapshot, once something was read.
     pub fn snapshot(&self) -> Option<Timestamp> {
         self.view.snapshot
+    }
+
+    /// Lets servers collect the versions of the snapshot, while the transaction is not used.
+    pub fn release_snapshot(&mut self) {
+        self.held = None;
+    }
+
+    /// Keeps the versions of the snapshot again. Servers may have collected them if more than half a
+    /// second has passed; reads then fail.
+    pub fn hold_snapshot(&mut self) {
+        self.held = self.view.snapshot.map(|snapshot| self.trees.client.hold(snapshot));
     }
 
     /// Returns the number of reads that went to a server. A caller that sees neighboring keys miss
@@ -462,6 +476,12 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
         }
         touched.values_mut().for_each(|range| *range = range.with_short_bounds());
         touched
+    }
+
+    /// Returns whether a commit was sent to servers. Without writes and guards there is none, and
+    /// no lease is released.
+    pub fn has_sent_commit(&self) -> bool {
+        self.has_sent_commit.get()
     }
 
     /// Drops a tree. Later writers to it get an error.

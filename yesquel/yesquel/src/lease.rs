@@ -143,8 +143,8 @@ impl Transaction<'_> {
     }
 
     /// Like [`within_lease`](Self::within_lease), and the commit also releases the lease, in the
-    /// same message: after a commit that has written or guarded something in its map, call
-    /// [`Lease::forget`].
+    /// same message, if [one was sent](Self::has_sent_commit) and has written or guarded something
+    /// in its map: then call [`Lease::forget`].
     pub fn releases(&mut self, lease: &Lease) {
         self.inner.within_lease(&lease.holder.ending());
     }

@@ -76,6 +76,23 @@ impl<'a> Transaction<'a> {
         self.inner.keep_up_to(bytes);
     }
 
+    /// Returns whether a commit was sent to a server. Without writes and guards there is none, and
+    /// no lease is [released](Self::releases).
+    pub fn has_sent_commit(&self) -> bool {
+        self.inner.has_sent_commit()
+    }
+
+    /// Lets servers collect the versions of the snapshot, while the transaction is not used.
+    pub fn release_snapshot(&mut self) {
+        self.inner.release_snapshot();
+    }
+
+    /// Keeps the versions of the snapshot again. Servers may have collected them if more than half a
+    /// second has passed; reads then fail with [`Error::SnapshotTooOld`].
+    pub fn hold_snapshot(&mut self) {
+        self.inner.hold_snapshot();
+    }
+
     /// Returns the number of reads that asked a server.
     pub fn asked(&self) -> u64 {
         self.inner.asked()

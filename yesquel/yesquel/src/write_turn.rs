@@ -76,7 +76,7 @@ pub(crate) fn retry_write<T>(
         let error = match act(&mut transaction) {
             Err(error @ Error::Leased(_)) => error,
             outcome => {
-                if let (Ok(_), Some(turn)) = (&outcome, &mut turn) {
+                if let (Ok(_), Some(turn), true) = (&outcome, &mut turn, transaction.has_sent_commit()) {
                     turn.committed(&transaction.inner.touched());
                 }
                 if outcome.is_err() {

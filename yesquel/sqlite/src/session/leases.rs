@@ -95,14 +95,24 @@ impl SqlSession {
         self.leases.renew(self.cancel_check);
     }
 
-    /// Ends the lease of a transaction that ends. A commit there has released it.
-    pub(super) fn end_lease(&mut self, is_committed: bool) {
-        match self.leases.held.take() {
-            Some((lease, _)) if is_committed && self.written.contains(&lease.map()) => lease.forget(),
-            held => {
-                let _waits = held.is_some().then(|| self.waits());
-                drop(held);
-            }
+    /// Ends the lease of a transaction that ends.
+    pub(super) fn end_lease(&mut self) {
+        if let Some(held) = self.leases.held.take() {
+            let _waits = self.waits();
+            drop(held);
+        }
+    }
+
+    /// Notes a commit, which has released the lease if it was sent to its server. A transaction
+    /// whose writes were rolled back to a savepoint sends none.
+    pub(super) fn lease_committed(&mut self) {
+        let Some(open) = &mut self.open else { return };
+        let is_sent = open.with_dependent_mut(|_, running| {
+            running.as_ref().is_some_and(|transaction| transaction.has_sent_commit())
+        });
+        let is_released = |(lease, _): &mut (Lease, Instant)| is_sent && self.written.contains(&lease.map());
+        if let Some((lease, _)) = self.leases.held.take_if(is_released) {
+            lease.forget();
         }
     }
 
@@ -144,7 +154,7 @@ impl SqlSession {
                 outcome => {
                     // The application may take its time to roll back.
                     if outcome.is_err() && !held_before {
-                        self.end_lease(false);
+                        self.end_lease();
                     }
                     return outcome;
                 }

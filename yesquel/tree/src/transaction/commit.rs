@@ -60,7 +60,10 @@ impl<T: Transport> TreeTransaction<'_, T> {
             let (writes, goals) = self.addressed(&splits, &found, larges);
             let outcome = client.commit_staged(snapshot, &writes, staging).await;
             let (server, operation, refusal) = match outcome {
-                Ok(at) => return Ok(at),
+                Ok(at) => {
+                    self.has_sent_commit.set(!writes.is_empty());
+                    return Ok(at);
+                }
                 Err(CommitError::Refused { server, operation, refusal }) => (server, operation, refusal),
                 Err(error) => return Err(error.into()),
             };
