@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric, text::encode},
-    metrics::{counter::ConstCounter, gauge::ConstGauge},
+    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
     registry::Registry,
 };
 use std::{
@@ -77,6 +77,11 @@ impl Collector for ServerMetrics {
             "Bytes of messages of connections that have come in part",
             status.connections.unfinished,
         )?;
+        gauge(
+            "yesquel_not_serving",
+            "1 if the server serves nothing because of its clock",
+            status.peers.not_serving.is_some().into(),
+        )?;
         let transactions = &status.transactions;
         gauge("yesquel_transactions_undecided", "Prepared and not decided", transactions.undecided)?;
         gauge(
@@ -131,7 +136,20 @@ impl Collector for ServerMetrics {
             "yesquel_recoveries",
             "Times that the other participants of a transaction were asked for their votes",
             requests.recoveries,
-        )
+        )?;
+        if status.peers.clocks.is_empty() {
+            return Ok(());
+        }
+        let mut clocks = encoder.encode_descriptor(
+            "yesquel_peer_clock_ahead_milliseconds",
+            "How far the clock of another server is ahead of this one's",
+            None,
+            MetricType::Gauge,
+        )?;
+        status.peers.clocks.iter().try_for_each(|clock| {
+            let server = [("server", clock.server)];
+            ConstGauge::new(clock.ahead_ms).encode(clocks.encode_family(&server)?)
+        })
     }
 }
 

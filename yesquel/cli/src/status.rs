@@ -18,7 +18,7 @@ use std::{
 };
 use yesquel::{
     Store,
-    status::{Bucket, ServerStatus},
+    status::{Bucket, PeerClock, ServerStatus},
 };
 
 #[derive(Debug, Args)]
@@ -133,6 +133,8 @@ fn text(
         let (bytes, age) = (show::bytes(last.bytes), show::duration(last.age_ms));
         ("checkpoint", format!("{age} ago, as of record {}, {bytes}", show::count(last.lsn)))
     });
+    let peers = (!status.peers.clocks.is_empty() || status.peers.not_serving.is_some())
+        .then(|| ("peers", peers(status)));
     let more = [
         ("connections", connections(status)),
         ("transactions", transactions(status)),
@@ -141,7 +143,7 @@ fn text(
         ("nodes", format!("by cells: {}", buckets(&status.nodes_by_cells))),
         ("", format!("by accesses in the last second: {}", buckets(&status.nodes_by_load))),
     ];
-    for (name, what) in lines.into_iter().chain(checkpoint).chain(more) {
+    for (name, what) in lines.into_iter().chain(checkpoint).chain(peers).chain(more) {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{bold}{name:<13}{bold:#} {what}");
     }
@@ -171,6 +173,16 @@ fn log(status: &ServerStatus) -> String {
             unless_zero(status.log.bytes, |bytes| format!(", files of {}", show::bytes(bytes))),
             status.durability
         ),
+    }
+}
+
+/// Formats the clocks of other servers.
+fn peers(status: &ServerStatus) -> String {
+    let clock = |clock: &PeerClock| format!("server {}: {:+} ms", clock.server, clock.ahead_ms);
+    let clocks = status.peers.clocks.iter().map(clock).collect::<Vec<_>>().join(", ");
+    match &status.peers.not_serving {
+        Some(why) => format!("SERVES NOTHING: {why} ({clocks})"),
+        None => format!("clocks relative to this one: {clocks}"),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::{Client, RequestError};
 use std::time::Duration;
 use yesquel_model::{KeyRange, ServerId, TreeId, TxnId};
 use yesquel_transport::Transport;
-use yesquel_wire::{Reply, Request};
+use yesquel_wire::{ENDS_LEASE, Reply, Request};
 
 /// Identity under which a client leases ranges. A transaction writes inside a leased range only if
 /// it names the holder: [`Writes::within_lease`](crate::Writes::within_lease).
@@ -14,6 +14,15 @@ use yesquel_wire::{Reply, Request};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseHolder {
     pub(crate) id: TxnId,
+}
+
+impl LeaseHolder {
+    /// Returns the holder for a transaction whose commit also releases the leases at the servers
+    /// that it writes to, in the same message.
+    #[must_use]
+    pub fn ending(&self) -> LeaseHolder {
+        LeaseHolder { id: TxnId { number: self.id.number | ENDS_LEASE, ..self.id } }
+    }
 }
 
 impl<T: Transport> Client<T> {
@@ -27,18 +36,24 @@ impl<T: Transport> Client<T> {
     /// this call (at most a minute). Until then no other holder changes what this client reads
     /// there at new snapshots.
     ///
-    /// To lease several ranges, take them in one global order, to avoid deadlock.
-    /// [`Refusal::Leased`](yesquel_model::Refusal::Leased) says that the range overlaps another
-    /// lease, and when that one expires at the latest.
+    /// The request waits at the server for `wait` at most, in the order of arrival, while the range
+    /// overlaps another lease. [`Refusal::Leased`](yesquel_model::Refusal::Leased) says that it did
+    /// not get its turn, and when the other lease expires at the latest. It keeps its place for a
+    /// second: a longer wait consists of several requests.
+    ///
+    /// To lease several ranges, take them in one global order, to avoid deadlock. After a cancelled
+    /// wait, [`release`](Self::release) the lease, which may have been granted.
     pub async fn lease(
         &self,
         server: ServerId,
         holder: &LeaseHolder,
         (tree, range): (TreeId, KeyRange),
         time: Duration,
+        wait: Duration,
     ) -> Result<(), RequestError> {
-        let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let request = Request::Lease { holder: holder.id, tree, range, ms, seen: self.seen() };
+        let ms_of = |time: Duration| u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+        let (ms, wait_ms) = (ms_of(time), ms_of(wait));
+        let request = Request::Lease { holder: holder.id, tree, range, ms, wait_ms, seen: self.seen() };
         // Repeating the request extends the same lease.
         match Reply::decode(&self.call_idempotent(server, &Client::<T>::bytes_of(&request)).await?)? {
             Reply::Leased(at) => {

@@ -13,13 +13,10 @@ use std::{
 use yesquel_engine::{Caller, Engine, EngineSettings};
 use yesquel_fork as fork;
 use yesquel_model::{ServerId, Timestamp};
-use yesquel_server::{Core, CoreError, DataFolder, LogOptions, ReplySink, Time};
+use yesquel_server::{Core, CoreError, DataFolder, LOCAL_CONNECTION, LogOptions, ReplySink, Time};
 use yesquel_transport::{
     HeartbeatSource, LossCause, LostCall, OPENED_BEFORE_FORK, ReplyHandler, Transport, take_cancelled,
 };
-
-/// Connection number of the calls from this process. Connections by sockets have other numbers.
-const LOCAL: u64 = 0;
 
 /// A call without an immediate reply, or whose late reply was not taken yet.
 #[derive(Default)]
@@ -48,7 +45,7 @@ struct ReplyRouter<D> {
 
 impl<D: ReplySink> ReplySink for ReplyRouter<D> {
     fn deliver(&self, caller: Caller, reply: &[u8]) {
-        if caller.connection != LOCAL {
+        if caller.connection != LOCAL_CONNECTION {
             return self.others.deliver(caller, reply);
         }
         let mut pending = self.pending.lock();
@@ -68,13 +65,13 @@ impl<D: ReplySink> ReplySink for ReplyRouter<D> {
     }
 
     fn reply_held(&self, caller: Caller, bytes: usize) {
-        if caller.connection != LOCAL {
+        if caller.connection != LOCAL_CONNECTION {
             self.others.reply_held(caller, bytes);
         }
     }
 
     fn reply_released(&self, caller: Caller, bytes: usize) {
-        if caller.connection != LOCAL {
+        if caller.connection != LOCAL_CONNECTION {
             self.others.reply_released(caller, bytes);
         }
     }
@@ -249,7 +246,7 @@ impl Transport for EmbeddedServer {
             begun = Err(lost(OPENED_BEFORE_FORK.to_owned()));
         } else if server == self.server {
             let number = unique();
-            let caller = Caller { connection: LOCAL, request: number };
+            let caller = Caller { connection: LOCAL_CONNECTION, request: number };
             // Under the core's lock, so that the reply cannot arrive before the call is registered.
             let later = || {
                 self.pending.lock().insert(number, PendingCall::default());
@@ -276,7 +273,7 @@ impl Transport for EmbeddedServer {
             return handler(Err(lost("there is no such server".to_owned())));
         }
         let (number, mut reply) = (unique(), Vec::new());
-        let caller = Caller { connection: LOCAL, request: number };
+        let caller = Caller { connection: LOCAL_CONNECTION, request: number };
         self.pending.lock().insert(number, PendingCall { handler: Some(handler), ..PendingCall::default() });
         let called = self.core.call(caller, request, &mut reply, || ());
         if matches!(called, Ok(false)) {
@@ -289,7 +286,7 @@ impl Transport for EmbeddedServer {
     }
 
     fn clock(&self) -> Timestamp {
-        self.core.session().clock()
+        self.core.session().clock().unwrap_or_default()
     }
 
     fn set_heartbeat_source(&self, heartbeats: Arc<dyn HeartbeatSource>) {

@@ -1,5 +1,6 @@
 //! Input and output of a step: the time, the caller, replies, log records.
 
+use crate::wanted_lease::WantedLease;
 use std::sync::Arc;
 use yesquel_model::{Conflict, Refusal, ServerId, Timestamp, TxnId};
 use yesquel_wire::{ByteWriter, Participants, Request, TransactionList};
@@ -127,6 +128,14 @@ impl Effects {
         self.end_queries.clear();
     }
 
+    /// Appends a reply that depends on no record.
+    pub fn push_reply(&mut self, caller: Caller, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.bytes.len();
+        write(&mut self.bytes);
+        let (durability, bytes) = (ReplyDurability::Configured, start..self.bytes.len());
+        self.replies.push(AddressedReply { caller, needs_lsn: 0, durability, bytes });
+    }
+
     /// Iterates over the records' bytes.
     pub fn records(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.record_ends.iter().copied());
@@ -137,6 +146,8 @@ impl Effects {
 /// Why a request has no answer yet, or is refused.
 pub(crate) enum Stop {
     Wait(TxnId),
+    /// A lease request waits for its turn.
+    Queue(Box<WantedLease>),
     /// Its timestamp is too far ahead until physical time has reached this millisecond.
     Delay {
         fits_at_ms: u64,

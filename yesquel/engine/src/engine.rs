@@ -7,6 +7,7 @@ mod forget;
 mod handle;
 mod lease;
 mod peek;
+mod peer_holds;
 mod recovery;
 mod replay;
 mod status;
@@ -31,7 +32,10 @@ use crate::{
 };
 use forget::ForgetState;
 use rustc_hash::FxHashMap;
-use yesquel_model::{HybridClock, Key, LocalId, NodeId, Refusal, ShardedCounter, Timestamp, TreeId, TxnId};
+use std::collections::BTreeMap;
+use yesquel_model::{
+    HybridClock, Key, LocalId, NodeId, Refusal, ServerId, ShardedCounter, Timestamp, TreeId, TxnId,
+};
 use yesquel_wire::{Operations, Questions, Reply};
 
 /// Nodes that one [`Engine::tick`] collects: some milliseconds of work.
@@ -98,6 +102,8 @@ pub struct Engine {
     pub(crate) forget: ForgetState,
     pub(crate) counters: FxHashMap<NodeId, u64>,
     pub(crate) snapshots: Snapshots,
+    /// Uptime in milliseconds of each server's last report.
+    pub(crate) peers_heard_ms: BTreeMap<ServerId, u64>,
     pub(crate) lsn: u64,
     /// Scratch space for parts of an answer.
     pub(crate) buffers: AnswerBuffers,
@@ -168,6 +174,7 @@ impl Engine {
             queue_targets: Vec::new(),
             forget: ForgetState::default(),
             counters: FxHashMap::default(),
+            peers_heard_ms: BTreeMap::new(),
             lsn: 0,
             buffers: AnswerBuffers::default(),
             samples: HotKeySamples::default(),
@@ -176,6 +183,11 @@ impl Engine {
             lookups: ShardedCounter::default(),
             extra_questions: ShardedCounter::default(),
         }
+    }
+
+    /// The server's id.
+    pub fn server(&self) -> ServerId {
+        self.settings.server
     }
 
     /// Number of the last log record, made or replayed.
@@ -266,19 +278,25 @@ impl Engine {
         let last = if self.ceiling_lsn <= synced { self.ceiling } else { self.ceiling_before };
         let before = lost.map_or(Timestamp::MAX, |lost| Timestamp(lost.0.saturating_sub(1)));
         self.frozen = Some(Frozen { ceiling: last, whole: last.min(before) });
-        let waiting = std::mem::take(&mut self.waiting);
+        self.refuse_waiting(Refusal::DiskFailed, effects);
+    }
+
+    /// Refuses all requests that wait.
+    pub fn refuse_waiting(&mut self, refusal: Refusal, effects: &mut Effects) {
         let queued = self.queue.remove(|_| true).into_iter().map(|queued| queued.caller);
-        let waiting = waiting.into_values().flatten().map(|waiting| waiting.caller);
+        let waiting = std::mem::take(&mut self.waiting).into_values().flatten();
         let delayed = std::mem::take(&mut self.delayed).into_iter().map(|delayed| delayed.caller);
-        for caller in waiting.chain(queued).chain(delayed) {
-            self.refuse_for_disk(caller, effects);
+        let leased = self.leases.take_waiting();
+        let waiting = waiting.map(|waiting| waiting.caller).chain(queued).chain(delayed).chain(leased);
+        for caller in waiting {
+            self.refuse(caller, refusal, 0, effects);
         }
     }
 
-    fn refuse_for_disk(&self, caller: Caller, effects: &mut Effects) {
+    fn refuse(&self, caller: Caller, refusal: Refusal, needs_lsn: u64, effects: &mut Effects) {
         let start = effects.bytes.len();
-        Reply::Refused { operation: None, refusal: Refusal::DiskFailed }.write(&mut effects.bytes);
-        self.reply(caller, start, 0, effects);
+        Reply::Refused { operation: None, refusal }.write(&mut effects.bytes);
+        self.reply(caller, start, needs_lsn, effects);
     }
 
     /// Stages a part of a transaction.
@@ -322,10 +340,11 @@ impl Engine {
         self.snapshots.hold(connection, oldest, more);
     }
 
-    /// Ends a connection: its snapshots are released and its waiting requests dropped. The
+    /// Ends a connection: its snapshots and leases are released and its waiting requests dropped. The
     /// transactions that have voted on it are recovered at the next [`tick`](Self::tick).
     pub fn disconnected(&mut self, connection: u64) {
         self.snapshots.hold(connection, [None; 2], false);
+        self.leases.disconnected(connection);
         for waiting in self.waiting.values_mut() {
             waiting.retain(|waiting| waiting.caller.connection != connection);
         }
@@ -344,6 +363,7 @@ impl Engine {
             return;
         }
         let last = self.clock.now(now.wall_ms);
+        self.expire_peers(now);
         self.snapshots.tick(now.uptime_ms, last);
         self.relieve_memory();
         let second = (now.uptime_ms / 1_000) as u16;
@@ -357,7 +377,7 @@ impl Engine {
         }
         self.collect(last, COLLECT_NODES_MAX);
         self.store.sweep(self.snapshots.low(), SWEEP_NODES_MAX);
-        self.leases.expire(now.uptime_ms);
+        self.serve_leases(now, effects);
         self.tick_forgetting(now, last, effects);
         for name in self.staging.late(now.uptime_ms) {
             // Parts of a queued transaction do not expire.
@@ -372,9 +392,9 @@ impl Engine {
         self.answer_delayed(now, effects);
     }
 
-    /// Number of requests that wait for an outcome.
+    /// Number of requests that wait for an outcome or a lease.
     pub(crate) fn waiting_count(&self) -> usize {
-        self.waiting.values().map(Vec::len).sum()
+        self.leases.waiting() + self.waiting.values().map(Vec::len).sum::<usize>()
     }
 
     /// Takes the nodes that have exceeded the size limit since the last call.

@@ -27,6 +27,7 @@ mod techniques;
 #[cfg(test)]
 mod tests;
 mod transaction;
+mod wanted_lease;
 mod write_target;
 
 pub use checkpoint::Checkpoint;

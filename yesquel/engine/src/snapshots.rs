@@ -132,6 +132,16 @@ impl Snapshots {
         self.held.len()
     }
 
+    /// The oldest two snapshots of some connections, in order, and whether they hold others above.
+    pub(crate) fn held_by(&self, is_meant: impl Fn(u64) -> bool) -> ([Option<Timestamp>; 2], bool) {
+        let held = || self.held.iter().filter(|(connection, _)| is_meant(**connection)).map(|(_, held)| held);
+        let mut all: Vec<Timestamp> = held().flat_map(|held| held.oldest).flatten().collect();
+        all.sort_unstable();
+        all.dedup();
+        let more = all.len() > 2 || held().any(|held| held.more);
+        ([all.first().copied(), all.get(1).copied()], more)
+    }
+
     /// Records a connection's report.
     pub(crate) fn hold(&mut self, connection: u64, oldest: [Option<Timestamp>; 2], more: bool) {
         if oldest == [None; 2] {

@@ -4,7 +4,7 @@ use crate::recovery_timer::RecoveryTimer;
 use crate::snapshots::Readable;
 use crate::write_target::WriteTarget;
 use std::sync::Arc;
-use yesquel_model::{Key, KeyRange, NodeId, ServerId, Timestamp, TreeId};
+use yesquel_model::{Key, KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{Attribute, Decision, Expect, NewNode, NodeOperation, WriteOperation};
 
 /// An owned [`WriteOperation`].
@@ -163,6 +163,8 @@ pub(crate) struct PreparedTxn {
     /// Votes that recovery has learned.
     pub(crate) yes: Vec<(ServerId, Timestamp)>,
     pub(crate) recovery: RecoveryTimer,
+    /// Holder whose leases its commit releases; leases do not survive a restart.
+    pub(crate) ends_lease: Option<TxnId>,
 }
 
 impl PreparedTxn {

@@ -200,7 +200,8 @@ impl EngineRun {
                 let holder = TxnId { number: input.below(4) as u64, ..txn };
                 let (range, ms) = (range(input), input.one_of(&[0, 1, 60, u64::MAX]));
                 let seen = self.seen(input);
-                Request::Lease { holder, tree: node(input).tree, range, ms, seen }
+                let wait_ms = input.one_of(&[0, 1, 60, u64::MAX]);
+                Request::Lease { holder, tree: node(input).tree, range, ms, wait_ms, seen }
             }
             6 => Request::Release { holder: TxnId { number: input.below(4) as u64, ..txn } },
             _ => Request::Take { node: node(input), count: input.long(), above: input.long() },

@@ -185,7 +185,14 @@ fn requests() -> Vec<Vec<u8>> {
             operations: operations(&drop_tree),
         },
         Request::Decide { txn: last, birth: AT, participants, decision: Decision::Abort },
-        Request::Lease { holder: TXN, tree: node(0).tree, range: KeyRange::from(*b"a"), ms: 60, seen },
+        Request::Lease {
+            holder: TXN,
+            tree: node(0).tree,
+            range: KeyRange::from(*b"a"),
+            ms: 60,
+            wait_ms: 60,
+            seen,
+        },
         Request::Release { holder: TXN },
     ];
     let written = |request: &Request<'_>| {

@@ -89,6 +89,16 @@ pub enum Refusal {
     /// may not be durable.
     #[error("the server's disk failed or filled up while it was written")]
     DiskLost,
+    /// The clock of the server's machine differs from those of the other servers.
+    #[error(
+        "the server serves nothing: its clock is {} ms {} the other servers' clocks; set it",
+        ahead_ms.unsigned_abs(),
+        if *ahead_ms < 0 { "behind" } else { "ahead of" }
+    )]
+    ClockDiffers {
+        /// How far it is ahead, in milliseconds; negative: behind.
+        ahead_ms: i64,
+    },
     /// The key exists, but the operation expects it to be absent.
     #[error("the key exists already, in node {0}")]
     Exists(NodeId),

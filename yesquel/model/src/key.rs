@@ -188,6 +188,13 @@ impl KeyRange {
         let high = if compare_ends(&self.high, &other.high).is_le() { &self.high } else { &other.high };
         KeyRange { low: low.clone(), high: high.clone() }
     }
+
+    /// Returns the smallest range with all keys of both.
+    pub fn hull(&self, other: &KeyRange) -> KeyRange {
+        let low = if self.low <= other.low { &self.low } else { &other.low };
+        let high = if compare_ends(&self.high, &other.high).is_ge() { &self.high } else { &other.high };
+        KeyRange { low: low.clone(), high: high.clone() }
+    }
 }
 
 /// Compares upper bounds: unbounded is the greatest.
@@ -277,6 +284,9 @@ mod tests {
             let both: Vec<bool> = in_a.iter().zip(&in_b).map(|(a, b)| *a && *b).collect();
             prop_assert_eq!(of(&a.intersection(&b)), both.clone());
             prop_assert_eq!(a.overlaps(&b), both.contains(&true));
+            let hull = a.hull(&b);
+            prop_assert!([&a, &b].iter().all(|range| hull.covers(range)));
+            prop_assert!([&a.low, &b.low].contains(&&hull.low) && [&a.high, &b.high].contains(&&hull.high));
             if a.covers(&b) {
                 prop_assert_eq!(&both, &in_b);
             } else {

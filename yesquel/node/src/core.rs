@@ -2,18 +2,22 @@
 //! groups.
 
 use crate::{
-    GroupWork, MachineClock, ReplySink,
+    ClockState, GroupWork, MachineClock, ReplySink,
+    clock_watch::ClockWatch,
     options::Durability,
     records::RecordBatch,
     replies::{HeldReplies, refused},
 };
 use std::fmt;
 use yesquel_engine::{Caller, Checkpoint, Effects, EndQuery, Engine, Now, ReplyDurability, VoteQuery};
-use yesquel_model::ServerId;
+use yesquel_model::{Refusal, ServerId};
 use yesquel_wire::{
-    ClientHeartbeat, Malformed, Reply,
-    status::{CheckpointStatus, LogStatus, ServerStatus},
+    ClientHeartbeat, HorizonReport, Malformed, PeerReport, Reply, Request,
+    status::{CheckpointStatus, LogStatus, PeerClock, PeersStatus, ServerStatus},
 };
+
+/// Connection number of calls from the server's own process.
+pub const LOCAL_CONNECTION: u64 = 0;
 
 /// The last checkpoint, for the status.
 #[derive(Debug, Clone, Copy)]
@@ -82,7 +86,16 @@ pub struct Settled {
 /// State machine of one group: engine, held replies, pending records, questions to other groups.
 pub struct GroupCore {
     engine: Engine,
+    /// The driver's clocks at the last step.
+    clocks: Now,
     clock: MachineClock,
+    watch: ClockWatch,
+    /// The state that the last tick has acted on.
+    noted_state: ClockState,
+    /// Whether requests of clients are handled; otherwise they are held.
+    admits_clients: bool,
+    /// Requests that came before the clock was compared or clients were admitted.
+    early: Vec<(Caller, Box<[u8]>)>,
     effects: Effects,
     /// `None`: there is no disk.
     durability: Option<Durability>,
@@ -93,6 +106,10 @@ pub struct GroupCore {
     failed: Option<String>,
     sync_wanted: Option<SyncWanted>,
     queries: Vec<PeerQuery>,
+    /// What this group has told the others about its horizon, and what it tells them once a record
+    /// is synced.
+    horizon: HorizonReport,
+    next_horizon: Option<(HorizonReport, u64)>,
     log_bytes: u64,
     pub(crate) last_checkpoint: Option<LastCheckpoint>,
 }
@@ -116,8 +133,13 @@ impl GroupCore {
         log_bytes: u64,
     ) -> GroupCore {
         GroupCore {
+            watch: ClockWatch::new(engine.server(), 0),
+            noted_state: ClockState::Agrees,
             engine,
+            clocks: Now::default(),
             clock: MachineClock::default(),
+            admits_clients: true,
+            early: Vec::new(),
             effects: Effects::default(),
             durability,
             records: RecordBatch::default(),
@@ -126,9 +148,33 @@ impl GroupCore {
             failed: None,
             sync_wanted: None,
             queries: Vec::new(),
+            horizon: HorizonReport::default(),
+            next_horizon: None,
             log_bytes,
             last_checkpoint: None,
         }
+    }
+
+    /// Sets how many other servers this one compares its clock with. It serves nothing until it
+    /// has.
+    pub fn compare_with(&mut self, peers: usize) {
+        self.watch = ClockWatch::new(self.engine.server(), peers);
+    }
+
+    /// Sets whether requests of clients are handled; otherwise they are held. Those of
+    /// [`LOCAL_CONNECTION`] always are.
+    pub fn admit_clients(&mut self, admits: bool) {
+        self.admits_clients = admits;
+    }
+
+    /// Returns what the comparison of clocks says.
+    pub fn clock_state(&self) -> ClockState {
+        self.watch.state()
+    }
+
+    /// Returns how far each peer's clock is ahead of the own one, in milliseconds.
+    pub fn clock_offsets(&self) -> impl Iterator<Item = (ServerId, i64)> {
+        self.watch.offsets(self.clocks)
     }
 
     /// Returns the engine.
@@ -161,8 +207,13 @@ impl GroupCore {
         self.last_checkpoint
     }
 
-    /// Returns machine time by the driver's clocks; all other methods take this time.
+    /// Returns machine time by the driver's clocks; all other methods take this time. A clock that
+    /// has been found right is taken as it is.
     pub fn machine_time(&mut self, clocks: Now) -> Now {
+        self.clocks = clocks;
+        if self.watch.is_due(clocks) && self.watch.judge(clocks) == ClockState::Agrees {
+            self.clock.set(clocks);
+        }
         self.clock.read(clocks)
     }
 
@@ -177,14 +228,107 @@ impl GroupCore {
         own: Option<&mut Vec<u8>>,
         sink: &dyn ReplySink,
     ) -> Result<Settled, Malformed> {
-        let handled = self.engine.handle(now, caller, request, &mut self.effects);
+        let handled = match self.watch.state() {
+            _ if PeerReport::is_report(request) => self.exchange(now, caller, request),
+            ClockState::Agrees | ClockState::Alone
+                if self.admits_clients || caller.connection == LOCAL_CONNECTION =>
+            {
+                self.engine.handle(now, caller, request, &mut self.effects)
+            }
+            ClockState::Agrees | ClockState::Alone | ClockState::Comparing => {
+                Request::decode(request).map(|_| self.early.push((caller, request.into())))
+            }
+            ClockState::Differs { ahead_ms } => Request::decode(request).map(|_| {
+                self.refuse(caller, Refusal::ClockDiffers { ahead_ms });
+            }),
+        };
         let settled = self.settle(own.map(|buffer| (caller, buffer)), sink);
         handled.map(|()| settled)
+    }
+
+    fn refuse(&mut self, caller: Caller, refusal: Refusal) {
+        let reply = Reply::Refused { operation: None, refusal };
+        self.effects.push_reply(caller, |bytes| reply.write(bytes));
+    }
+
+    /// Returns the report to other servers.
+    fn report(&mut self) -> PeerReport {
+        let (oldest, more) = self.engine.held_by_clients();
+        let (server, wall_ms, horizon) = (self.engine.server(), self.clocks.wall_ms, self.horizon());
+        PeerReport { server, wall_ms, oldest, more, horizon }
+    }
+
+    /// Returns the last report on the horizon of which all that it states is on disk.
+    fn horizon(&mut self) -> HorizonReport {
+        let is_synced = |lsn: u64| self.durability.is_none() || lsn <= self.synced;
+        if let Some((report, _)) = self.next_horizon.take_if(|(_, lsn)| is_synced(*lsn)) {
+            self.horizon = report;
+        }
+        if self.next_horizon.is_none() {
+            self.next_horizon = Some(self.engine.report());
+        }
+        self.horizon.clone()
+    }
+
+    /// Takes another server's report, and answers with the own one.
+    fn exchange(&mut self, now: Now, caller: Caller, report: &[u8]) -> Result<(), Malformed> {
+        let report = PeerReport::decode(report)?;
+        self.engine.hold_for_peer(now, report.server, report.oldest, report.more);
+        self.engine.on_report(report.server, report.horizon);
+        let own = self.report().encode();
+        self.effects.push_reply(caller, |bytes| bytes.extend_from_slice(&own));
+        Ok(())
+    }
+
+    /// Returns the bytes of a report to another server, which is sent now.
+    pub fn begin_report(&mut self) -> Vec<u8> {
+        self.report().encode()
+    }
+
+    /// Takes another server's answer to a report that was sent at `sent` by the driver's clocks.
+    pub fn end_report(&mut self, now: Now, sent: Now, reply: &[u8]) {
+        let Ok(report) = PeerReport::decode(reply) else { return };
+        let round_trip_ms = self.clocks.uptime_ms.saturating_sub(sent.uptime_ms);
+        self.watch.compare(report.server, report.wall_ms, round_trip_ms, self.clocks);
+        self.engine.hold_for_peer(now, report.server, report.oldest, report.more);
+        self.engine.on_report(report.server, report.horizon);
+    }
+
+    /// Refuses the requests that wait, once the clock differs.
+    fn note_clock_state(&mut self) {
+        let state = self.watch.state();
+        if std::mem::replace(&mut self.noted_state, state) == state {
+            return;
+        }
+        if let ClockState::Differs { ahead_ms } = state {
+            let refusal = Refusal::ClockDiffers { ahead_ms };
+            self.engine.refuse_waiting(refusal, &mut self.effects);
+            for (caller, _) in std::mem::take(&mut self.early) {
+                self.refuse(caller, refusal);
+            }
+        }
+    }
+
+    /// Handles the requests that were held.
+    fn handle_early(&mut self, now: Now) {
+        let admits = self.admits_clients;
+        let is_ready = |(caller, _): &(Caller, Box<[u8]>)| admits || caller.connection == LOCAL_CONNECTION;
+        let (ready, held) = std::mem::take(&mut self.early).into_iter().partition(is_ready);
+        self.early = held;
+        let ready: Vec<(Caller, Box<[u8]>)> = ready;
+        for (caller, request) in ready {
+            // The request was checked when it arrived.
+            let handled = self.engine.handle(now, caller, &request, &mut self.effects);
+            debug_assert!(handled.is_ok());
+        }
     }
 
     /// Appends the answer to `reply` if the request is a read that changes nothing and need not
     /// wait. Returns whether it is.
     pub fn peek(&self, now: Now, request: &[u8], reply: &mut Vec<u8>) -> bool {
+        if !self.watch.state().serves() {
+            return false;
+        }
         match self.engine.peek(now, request, reply) {
             Some(needs_lsn) if self.durability != Some(Durability::Sync) || needs_lsn <= self.synced => true,
             Some(_) => {
@@ -197,7 +341,11 @@ impl GroupCore {
 
     /// Advances time. Call it about every 50 ms.
     pub fn tick(&mut self, now: Now, sink: &dyn ReplySink) -> Settled {
-        self.engine.tick(now, &mut self.effects);
+        self.note_clock_state();
+        if self.watch.state().serves() {
+            self.handle_early(now);
+            self.engine.tick(now, &mut self.effects);
+        }
         self.settle(None, sink)
     }
 
@@ -209,6 +357,7 @@ impl GroupCore {
 
     /// Releases what a connection held, which has ended.
     pub fn disconnected(&mut self, connection: u64) {
+        self.early.retain(|(caller, _)| caller.connection != connection);
         self.engine.disconnected(connection);
     }
 
@@ -220,8 +369,8 @@ impl GroupCore {
         reply: &[u8],
         sink: &dyn ReplySink,
     ) -> Settled {
-        // A group whose disk has failed decides nothing.
-        if self.failed.is_none() {
+        // A group whose disk has failed decides nothing, nor does one whose clock is wrong.
+        if self.failed.is_none() && self.watch.state().serves() {
             match (query, Reply::decode(reply)) {
                 (PeerQuery::Vote(query), Ok(Reply::Vote(vote))) => {
                     self.engine.on_vote(now, query, &vote, &mut self.effects);
@@ -304,6 +453,11 @@ impl GroupCore {
         GroupWork { full: engine.take_full(), hot: engine.take_hot(), empty: engine.take_empty() }
     }
 
+    /// Takes the questions to other groups.
+    pub fn take_queries(&mut self) -> Vec<PeerQuery> {
+        std::mem::take(&mut self.queries)
+    }
+
     /// Whether replies wait for a sync that the durability does not make.
     pub fn is_sync_wanted(&self) -> bool {
         self.sync_wanted.is_some()
@@ -312,11 +466,6 @@ impl GroupCore {
     /// Takes the wish of replies for a sync.
     pub(crate) fn take_sync_wanted(&mut self) -> Option<SyncWanted> {
         self.sync_wanted.take()
-    }
-
-    /// Takes the questions to other groups.
-    pub fn take_queries(&mut self) -> Vec<PeerQuery> {
-        std::mem::take(&mut self.queries)
     }
 
     /// Returns the records to write.
@@ -367,6 +516,15 @@ impl GroupCore {
                     age_ms: now.wall_ms.saturating_sub(last.at_ms),
                 }),
                 failed: self.failed.clone(),
+            },
+            peers: PeersStatus {
+                not_serving: Some(self.clock_state())
+                    .filter(|state| !state.serves())
+                    .map(|state| state.to_string()),
+                clocks: self
+                    .clock_offsets()
+                    .map(|(server, ahead_ms)| PeerClock { server: server.0, ahead_ms })
+                    .collect(),
             },
             ..self.engine.status(now)
         }

@@ -8,6 +8,7 @@
 //! [`GroupLog`] decides what is written, synced and checkpointed, over any
 //! [`Disk`](yesquel_log::disk::Disk). [`Maintainer`] performs splits, as a client of its own group.
 
+mod clock_watch;
 mod core;
 mod log;
 mod machine_clock;
@@ -18,7 +19,8 @@ mod records;
 mod replies;
 mod reply_sink;
 
-pub use crate::core::{GroupCore, LastCheckpoint, PeerQuery, Settled, SyncWanted};
+pub use crate::core::{GroupCore, LOCAL_CONNECTION, LastCheckpoint, PeerQuery, Settled, SyncWanted};
+pub use clock_watch::ClockState;
 pub use log::{CheckpointWriter, GroupLog, LogFailure, LogSizes, WrittenCheckpoint};
 pub use machine_clock::MachineClock;
 pub use maintenance::{GroupWork, Maintainer, MaintenanceStep};

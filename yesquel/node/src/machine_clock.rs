@@ -36,9 +36,10 @@ impl MachineClock {
         Now { wall_ms: machine / 10, uptime_ms }
     }
 
-    /// Takes the wall clock as it is at the next reading, after a comparison with other machines.
-    pub fn trust_wall_clock(&mut self) {
+    /// Takes the wall clock as it is, after a comparison with other machines.
+    pub fn set(&mut self, clocks: Now) {
         self.last = None;
+        self.read(clocks);
     }
 }
 
@@ -68,7 +69,7 @@ mod tests {
         assert_eq!(ahead, Some(10_110));
         let behind = (101..=200).map(|uptime| read(&mut clock, uptime, uptime)).last();
         assert_eq!(behind, Some(10_200));
-        clock.trust_wall_clock();
-        assert_eq!(read(&mut clock, 77, 201), 77);
+        clock.set(Now { wall_ms: 77, uptime_ms: 201 });
+        assert_eq!(read(&mut clock, 78, 202), 78);
     }
 }

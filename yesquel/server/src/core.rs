@@ -17,7 +17,7 @@ use std::{
 use yesquel_engine::{Caller, Engine, EngineSettings, Now};
 use yesquel_fork as fork;
 use yesquel_model::Timestamp;
-use yesquel_node::{GroupCore, GroupWork, LogOptions, OpenedGroup, PeerQuery, ReplySink};
+use yesquel_node::{ClockState, GroupCore, GroupWork, LogOptions, OpenedGroup, PeerQuery, ReplySink};
 use yesquel_wire::{ClientHeartbeat, Malformed, Request, status::ServerStatus};
 
 /// Milliseconds between two ticks of the engine.
@@ -161,6 +161,35 @@ impl Core {
         self.shared.work.wake();
     }
 
+    /// Sets how many other servers this one compares its clock with, before it serves anything.
+    pub fn compare_with(&self, peers: usize) {
+        self.shared.lock().core.compare_with(peers);
+    }
+
+    /// Sets whether requests by sockets are handled; otherwise they are held.
+    pub fn admit_clients(&self, admits: bool) {
+        self.shared.lock().core.admit_clients(admits);
+    }
+
+    /// Returns what the comparison of clocks says.
+    pub fn clock_state(&self) -> ClockState {
+        self.shared.lock().core.clock_state()
+    }
+
+    /// Returns the bytes of a report to another server, and the time.
+    pub fn begin_report(&self) -> (Vec<u8>, Now) {
+        let mut locked = self.shared.lock();
+        let now = locked.read_clock();
+        (locked.core.begin_report(), now)
+    }
+
+    /// Takes another server's answer to a report that was sent at a time.
+    pub fn end_report(&self, sent: Now, reply: &[u8]) {
+        let mut locked = self.shared.lock();
+        let now = locked.read_clock();
+        locked.core.end_report(now, sent, reply);
+    }
+
     /// Takes the questions to other servers.
     pub fn take_queries(&self) -> Vec<PeerQuery> {
         self.shared.lock().core.take_queries()
@@ -253,8 +282,12 @@ impl CoreSession<'_> {
         self.state.core.disconnected(connection);
     }
 
-    /// Returns the time of the server's clock.
-    pub fn clock(&mut self) -> Timestamp {
-        self.state.core.engine_mut().clock(self.now)
+    /// Returns the time of the server's clock, or why the server gives out none.
+    pub fn clock(&mut self) -> Result<Timestamp, ClockState> {
+        let core = &mut self.state.core;
+        match core.clock_state() {
+            state if state.serves() => Ok(core.engine_mut().clock(self.now)),
+            state => Err(state),
+        }
     }
 }

@@ -1,11 +1,16 @@
 //! Data folder, which belongs to one server, and is locked by one process at a time.
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::Errno,
+};
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read as _, Seek as _, Write as _},
     os::fd::AsFd,
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
 use thiserror::Error;
 use yesquel_fork::CloseOnFork;
@@ -82,6 +87,11 @@ pub struct DataFolder {
     _lock: File,
 }
 
+/// Attempts to lock a folder, and the pause between two: a second in all. A process that was killed
+/// holds its lock until the system has torn it down, which may be after its successor's start.
+const LOCK_ATTEMPTS: u32 = 21;
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
+
 const LOCK: &str = "lock";
 /// File that states the format of the folder and its server.
 const OWNER: &str = "server";
@@ -93,6 +103,13 @@ const FORMAT: u32 = 1;
 fn failed(of: &Path) -> impl FnOnce(io::Error) -> DataFolderError {
     let path = of.to_owned();
     move |error| DataFolderError::Io { path, error }
+}
+
+/// Returns the process that a lock file names. The text only makes the error message better.
+fn holder_of(lock: &mut File) -> String {
+    let mut text = String::new();
+    let _ = lock.rewind().and_then(|()| lock.read_to_string(&mut text));
+    text.lines().next().filter(|line| !line.is_empty()).unwrap_or("another process").to_owned()
 }
 
 /// Content of the owner file.
@@ -112,9 +129,13 @@ impl Owner {
 }
 
 impl DataFolder {
-    /// Locks a folder; creates it if it does not exist.
+    /// Locks a folder; creates it if it does not exist. Waits a second for another process to end.
     pub fn take(path: impl Into<PathBuf>) -> Result<DataFolder, DataFolderError> {
-        let path = path.into();
+        DataFolder::take_waiting(path.into(), thread::sleep)
+    }
+
+    /// Locks a folder, and waits by a function between two attempts.
+    fn take_waiting(path: PathBuf, mut wait: impl FnMut(Duration)) -> Result<DataFolder, DataFolderError> {
         fs::create_dir_all(&path).map_err(failed(&path))?;
         let ours = |name: &str| {
             [LOCK, OWNER, OWNER_UNFINISHED].contains(&name)
@@ -129,17 +150,21 @@ impl DataFolder {
         let file = path.join(LOCK);
         let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&file);
         let mut lock = opened.map_err(failed(&file))?;
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-            let mut holder = String::new();
-            // The text only makes the error message better.
-            let _ = lock.read_to_string(&mut holder);
-            let holder = holder.lines().next().filter(|line| !line.is_empty()).unwrap_or("another process");
-            return Err(DataFolderError::InUse { path, holder: holder.to_owned() });
+        let own = format!("process {}", std::process::id());
+        for attempt in 1.. {
+            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(Errno::WOULDBLOCK) => {}
+                Err(error) => return Err(failed(&file)(error.into())),
+            }
+            let holder = holder_of(&mut lock);
+            // This process itself does not end meanwhile.
+            if attempt == LOCK_ATTEMPTS || holder == own {
+                return Err(DataFolderError::InUse { path, holder });
+            }
+            wait(LOCK_PAUSE);
         }
-        let written = lock
-            .set_len(0)
-            .and_then(|()| lock.rewind())
-            .and_then(|()| writeln!(lock, "process {}", std::process::id()));
+        let written = lock.set_len(0).and_then(|()| lock.rewind()).and_then(|()| writeln!(lock, "{own}"));
         written.map_err(failed(&file))?;
         Ok(DataFolder { path, _fork: CloseOnFork::new(lock.as_fd()), _lock: lock })
     }
@@ -184,5 +209,52 @@ impl DataFolder {
             File::open(&self.path)?.sync_all()
         });
         written.map_err(failed(&path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder that a process has locked.
+    fn locked_by(process: &str) -> (tempfile::TempDir, File) {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(LOCK), format!("process {process}\n")).unwrap();
+        let lock = File::open(folder.path().join(LOCK)).unwrap();
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+        (folder, lock)
+    }
+
+    #[test]
+    fn a_lock_of_a_process_that_is_ending_is_waited_for() {
+        let (folder, lock) = locked_by("4000000000");
+        let (mut lock, mut waits) = (Some(lock), 0);
+        let taken = DataFolder::take_waiting(folder.path().into(), |_| {
+            waits += 1;
+            if waits == 3 {
+                lock = None;
+            }
+        });
+        assert!(taken.is_ok(), "{taken:?}");
+        assert_eq!(waits, 3);
+        let holder = fs::read_to_string(folder.path().join(LOCK)).unwrap();
+        assert_eq!(holder, format!("process {}\n", std::process::id()));
+    }
+
+    #[test]
+    fn a_lock_that_stays_is_reported_after_a_second() {
+        let (folder, _lock) = locked_by("4000000000");
+        let mut waited = Duration::ZERO;
+        let error =
+            DataFolder::take_waiting(folder.path().into(), |pause| waited += pause).unwrap_err().to_string();
+        assert!(error.contains("in use by process 4000000000"), "{error}");
+        assert_eq!(waited, Duration::from_secs(1));
+    }
+
+    #[test]
+    fn a_lock_of_this_process_is_reported_at_once() {
+        let (folder, _lock) = locked_by(&std::process::id().to_string());
+        let taken = DataFolder::take_waiting(folder.path().into(), |_| panic!("it waits"));
+        assert!(matches!(taken, Err(DataFolderError::InUse { .. })), "{taken:?}");
     }
 }

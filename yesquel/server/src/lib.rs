@@ -22,4 +22,4 @@ pub use folder::{DataFolder, DataFolderError};
 pub use socket_counters::SocketCounters;
 pub use sockets::{Listener, REQUESTS_MAX, SocketReplies, SocketServer, SocketServerOptions};
 pub use time::{ManualTime, Time, WallTime};
-pub use yesquel_node::{Durability, GroupWork, LogOptions, ReplySink};
+pub use yesquel_node::{ClockState, Durability, GroupWork, LOCAL_CONNECTION, LogOptions, ReplySink};

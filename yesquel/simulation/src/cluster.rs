@@ -65,6 +65,8 @@ pub(crate) enum SimulationEvent {
     Checkpoint { server: usize, epoch: u64 },
     /// A server's engine ticks.
     Tick { server: usize, epoch: u64 },
+    /// A server reports to the others.
+    Report { server: usize, epoch: u64 },
     /// A server starts.
     Start { server: usize },
     /// A fault begins.
@@ -317,6 +319,7 @@ impl Cluster {
             SimulationEvent::Sync { server, epoch } => self.sync(server, epoch),
             SimulationEvent::Checkpoint { server, epoch } => self.write_checkpoint(server, epoch),
             SimulationEvent::Tick { server, epoch } => self.tick(server, epoch),
+            SimulationEvent::Report { server, epoch } => self.report(server, epoch),
             SimulationEvent::Start { server } => self.start(server),
             SimulationEvent::Fault(fault) => self.fault(&fault),
             SimulationEvent::Cut { link, cut: Cut { requests, late_us, replies } } => {

@@ -254,7 +254,7 @@ fn server_faults(random: &mut Random, kinds: &mut Kinds, faults: &mut Vec<Inject
     for _ in 0..kinds.count(random, 4) {
         let (at_us, slow) = (random.next(FAULTS_US), random.next(3) == 0);
         let down_us = random.next(if slow { 700_000 } else { 20_000 });
-        let ahead_ms = (random.next(2) == 0).then(|| 300 - random.next(600) as i64);
+        let ahead_ms = (random.next(2) == 0).then(|| 150 - random.next(300) as i64);
         let (server, power) = (any_server(random), power(random));
         faults.push(InjectedFault::Crash { at_us, server, power, down_us, ahead_ms });
     }
@@ -285,9 +285,13 @@ fn server_faults(random: &mut Random, kinds: &mut Kinds, faults: &mut Vec<Inject
     }
     for _ in 0..kinds.count(random, 3) {
         let at_us = if random.next(2) == 0 { 0 } else { random.next(FAULTS_US) };
-        // A server whose clock is far behind refuses the timestamps of the others.
-        let behind_ms = if random.next(4) == 0 { 5_000 } else { 500 };
-        let ahead_ms = 300 - random.next(behind_ms) as i64;
+        // Some differ so much that the server stops serving.
+        let ahead_ms = match random.next(5) {
+            0 => 3_600_000,
+            1 => -3_600_000,
+            2 => 300 - random.next(5_000) as i64,
+            _ => 80 - random.next(160) as i64,
+        };
         faults.push(InjectedFault::Clock { at_us, server: any_server(random), ahead_ms });
     }
 }

@@ -21,4 +21,5 @@ pub use cluster::{Cluster, EventCounts, LocalTransport, LogFact, Network, Shared
 pub use fault::{InjectedFault, PROCESSES, SERVERS, TASKS, TASKS_PER_PROCESS, draw_faults, process_of};
 pub use outcomes::outcomes;
 pub use run::{Application, run};
+pub use schedule::EventQueue;
 pub use tasks::TaskFuture;

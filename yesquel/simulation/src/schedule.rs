@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// Events by time and, at one time, in the order in which they were added.
-pub(crate) struct EventQueue<E> {
+pub struct EventQueue<E> {
     now_us: u64,
     events: BTreeMap<(u64, u64), E>,
     added: u64,
@@ -17,25 +17,25 @@ impl<E> Default for EventQueue<E> {
 
 impl<E> EventQueue<E> {
     /// Microseconds since the start of the run.
-    pub(crate) fn now_us(&self) -> u64 {
+    pub fn now_us(&self) -> u64 {
         self.now_us
     }
 
     /// Adds an event.
-    pub(crate) fn after(&mut self, us: u64, event: E) {
+    pub fn after(&mut self, us: u64, event: E) {
         self.added += 1;
         self.events.insert((self.now_us + us, self.added), event);
     }
 
     /// Removes the next event and advances the time to it.
-    pub(crate) fn next(&mut self) -> Option<E> {
+    pub fn next(&mut self) -> Option<E> {
         let ((at_us, _), event) = self.events.pop_first()?;
         self.now_us = self.now_us.max(at_us);
         Some(event)
     }
 
     /// Removes the events that satisfy a predicate, in their order.
-    pub(crate) fn extract(&mut self, is_meant: impl Fn(&E) -> bool) -> Vec<E> {
+    pub fn extract(&mut self, is_meant: impl Fn(&E) -> bool) -> Vec<E> {
         self.events.extract_if(.., |_, event| is_meant(event)).map(|(_, event)| event).collect()
     }
 }

@@ -290,6 +290,18 @@ const EDITS: &[Edit] = &[
         old: "    /* If bCloseTrans is true, then this function opened a read transaction\n",
         new: "yq_copied:\n    /* If bCloseTrans is true, then this function opened a read transaction\n",
     },
+    // An estimate, which may need the server.
+    Edit {
+        file: "vdbe.c",
+        old: "  pOut->u.i = sqlite3BtreeLastPage(db->aDb[pOp->p1].pBt);\n",
+        new: "  rc = yqPageCount(db->aDb[pOp->p1].pBt, &pOut->u.i);\n  if( rc!=SQLITE_OK ) goto abort_due_to_error;\n",
+    },
+    // The decoder reads slightly beyond the end of a malformed record.
+    Edit {
+        file: "vdbeapi.c",
+        old: "      aRec = sqlite3DbMallocRaw(db, nRec);\n",
+        new: "      aRec = sqlite3DbMallocZero(db, (u64)nRec+YQ_PADDING);\n",
+    },
     // There are no pages to compact: servers collect garbage.
     Edit {
         file: "vacuum.c",

@@ -14,6 +14,10 @@
 typedef struct YqDatabase YqDatabase;       /* A connection's database */
 typedef struct YqScan YqScan;       /* A cursor over a tree */
 
+/* Zero bytes after a copied record: SQLite reads up to two varints beyond the
+** end of a malformed one (nOverrun in btree.c). */
+#define YQ_PADDING 18
+
 /* Row at a cursor; valid until the cursor moves. */
 typedef struct YqPlace {
   const u8 *aRecord;
@@ -97,7 +101,7 @@ extern int yq_open(const char *zName, const char *zAddress, int flags, YqDatabas
 extern void yq_close(YqDatabase*);
 extern int yq_is_readonly(const YqDatabase*);
 extern int yq_begin(YqDatabase*, u32 *piCookie);
-extern int yq_commit(YqDatabase*);
+extern int yq_commit(YqDatabase*, int msWait);
 extern void yq_end(YqDatabase*, int goesOn);
 extern void yq_end_kept_transaction(YqDatabase*);
 extern int yq_known_cookie(const YqDatabase*, u32 *piCookie);
@@ -118,6 +122,7 @@ extern int yq_first(YqScan*, YqPlace*);
 extern int yq_last(YqScan*, YqPlace*);
 extern int yq_next(YqScan*, YqPlace*);
 extern int yq_previous(YqScan*, YqPlace*);
+extern void yq_pad(YqScan*, YqPlace*);
 extern int yq_restore(YqScan*, YqPlace*, int *pRes);
 extern int yq_seek_row(YqScan*, i64 iRow, int eSeek, YqPlace*, int *pRes);
 extern int yq_seek_fields(YqScan*, const YqField*, int n, void *pIdxKey, int eSeek, YqPlace*, int *pRes,
@@ -135,9 +140,10 @@ extern void yq_show_sequence(YqScan*);
 extern int yq_guard_sought(YqScan*);
 extern int yq_guard_row(YqScan*, i64 iRow);
 extern int yq_guard_all(YqScan*);
-extern int yq_lease(YqDatabase*);
+extern int yq_lease(YqDatabase*, int msWait);
+extern void yq_wants_turn(YqDatabase*);
 extern void yq_keep(YqDatabase*, i64 nByte);
-extern int yq_size(YqDatabase*, i64 *pnByte);
+extern int yq_pages(YqDatabase*, u32 szPage, u32 *pnPage);
 extern const char *yq_message(int rc);
 #pragma GCC visibility pop
 
@@ -165,9 +171,21 @@ int yq_is_cancelled(sqlite3 *db){
   return AtomicLoad(&db->u1.isInterrupted)!=0;
 }
 
-/* Whether to retry after SQLITE_BUSY; if not, the result code. */
+/* Interval at which a waiting request calls the application's busy handler. */
+#define YQ_HANDLER_MS 50
+
+/* Milliseconds that a request may wait in the server's queue for a lease of
+** another connection: the busy timeout. The application's own busy handler is
+** called before the first wait, and after each. */
+static int yqMsWait(sqlite3 *db){
+  if( db->busyTimeout>0 ) return db->busyTimeout;
+  return db->busyHandler.nBusy>0 ? YQ_HANDLER_MS : 0;
+}
+
+/* Whether to retry after SQLITE_BUSY; if not, the result code. A request with
+** a busy timeout has waited for all of it. */
 static int yqWaits(sqlite3 *db, int *pRc){
-  if( *pRc!=SQLITE_BUSY || !sqlite3InvokeBusyHandler(&db->busyHandler) ) return 0;
+  if( *pRc!=SQLITE_BUSY || db->busyTimeout>0 || !sqlite3InvokeBusyHandler(&db->busyHandler) ) return 0;
   if( yq_is_cancelled(db)==0 ) return 1;
   *pRc = SQLITE_INTERRUPT;
   return 0;
@@ -309,6 +327,18 @@ static int yqBtreeIncrVacuum(Btree *p){ UNUSED_PARAMETER(p); return SQLITE_DONE;
 static int yqBtreeSetVersion(Btree *pBtree, int iVersion){
   UNUSED_PARAMETER2(pBtree, iVersion);
   return SQLITE_OK;
+}
+/* PRAGMA page_count: an estimate. */
+SQLITE_PRIVATE int yqPageCount(Btree *p, i64 *pnPage){
+  u32 nPage = 0;
+  int rc = SQLITE_OK;
+  if( p->pYq ){
+    rc = yq_pages(yqDatabase(p), p->pBt->pageSize, &nPage);
+  }else{
+    nPage = sqlite3BtreeLastPage(p);
+  }
+  *pnPage = nPage;
+  return rc;
 }
 /* There are no pages: the size is whatever SQLite has set. */
 static int yqBtreeSetCacheSize(Btree *p, int mxPage){
@@ -492,9 +522,40 @@ static int yqBtreePayloadChecked(BtCursor *pCur, u32 offset, u32 amt, void *pBuf
   return yqBtreePayload(pCur, offset, amt, pBuf);
 }
 
+/* Whether SQLite reads nothing beyond a record. It checks neither the varints
+** at the end of a header nor the numbers in an index entry against the
+** record's end, because something always follows a cell on a page. Nothing
+** may follow a record here, and another client may have written it. */
+static int yqIsBounded(const u8 *a, u32 n, int isIndex){
+  u32 nHeader, i, nLeft;
+  if( n<2 ) return 0;
+  if( (nHeader = a[0])<0x80 ){
+    i = 1;
+  }else{
+    if( n<YQ_PADDING ) return 0;
+    i = sqlite3GetVarint32(a, &nHeader);
+  }
+  /* A byte below 0x80 ends every varint. */
+  if( nHeader<=i || nHeader>n || a[nHeader-1]>=0x80 ) return 0;
+  if( !isIndex ) return 1;
+  nLeft = n-nHeader;
+  while( i<nHeader ){
+    u32 eType, nField;
+    i += getVarint32(&a[i], eType);
+    nField = sqlite3VdbeSerialTypeLen(eType);
+    if( nField>nLeft ) return 0;
+    nLeft -= nField;
+  }
+  return 1;
+}
+
 static const void *yqBtreePayloadFetch(BtCursor *pCur, u32 *pAmt){
-  *pAmt = pCur->pYq->place.nRecord;
-  return pCur->pYq->place.aRecord;
+  YqPlace *pPlace = &pCur->pYq->place;
+  if( !yqIsBounded(pPlace->aRecord, pPlace->nRecord, pCur->pKeyInfo!=0) ){
+    yq_pad(pCur->pYq->pScan, pPlace);
+  }
+  *pAmt = pPlace->nRecord;
+  return pPlace->aRecord;
 }
 
 static int yqBtreeFirst(BtCursor *pCur, int *pRes){
@@ -858,14 +919,13 @@ static int yqBtreeTransferRow(BtCursor *pDest, BtCursor *pSrc, i64 iKey){
   }
   n = pSrc->pYq ? yqBtreePayloadSize(pSrc) : nativeBtreePayloadSize(pSrc);
   sqlite3_free(pRow->a);
-  pRow->a = sqlite3Malloc((u64)n+9);
+  pRow->a = sqlite3Malloc((u64)n+YQ_PADDING);
   if( pRow->a==0 ){
     yqDropRow(pDest->pBtree);
     return SQLITE_NOMEM_BKPT;
   }
   pRow->n = n;
-  /* As after accessPayload(): SQLite may read slightly past a record. */
-  memset(&pRow->a[n], 0, 9);
+  memset(&pRow->a[n], 0, YQ_PADDING);
   rc = pSrc->pYq ? yqBtreePayload(pSrc, 0, n, pRow->a) : nativeBtreePayload(pSrc, 0, n, pRow->a);
   if( rc ) yqDropRow(pDest->pBtree);
   return rc;
@@ -988,11 +1048,12 @@ static int yqBtreeBeginTrans(Btree *p, int wrflag, int *pSchemaVersion){
 }
 
 /* Whether a program opens no tree of a database, like PRAGMA table_info,
-** which needs the schema only. */
+** which needs the schema only. PRAGMA page_count needs not even that. */
 static int yqReadsNothing(const Vdbe *v, int iDb){
   int i;
   for(i=0; i<v->nOp; i++){
     const Op *pOp = &v->aOp[i];
+    if( pOp->opcode==OP_Pagecount && pOp->p1==iDb ) return 0;
     if( (pOp->opcode==OP_OpenRead || pOp->opcode==OP_OpenWrite || pOp->opcode==OP_ReopenIdx)
      && pOp->p3==iDb
     ){
@@ -1029,7 +1090,7 @@ SQLITE_PRIVATE int yqBeginTrans(
     if( rc ) return rc;
     p->db->busyHandler.nBusy = 0;
     do{
-      rc = yq_lease(yqDatabase(p));
+      rc = yq_lease(yqDatabase(p), yqMsWait(p->db));
     }while( yqWaits(p->db, &rc) );
     if( rc ) return rc;
   }
@@ -1082,7 +1143,7 @@ static int yqBtreeCommitPhaseOne(Btree *p, const char *zSuperJrnl){
   if( p->inTrans!=TRANS_WRITE ) return SQLITE_OK;
   p->db->busyHandler.nBusy = 0;
   do{
-    rc = yq_commit(yqDatabase(p));
+    rc = yq_commit(yqDatabase(p), yqMsWait(p->db));
   }while( yqWaits(p->db, &rc) );
   return rc;
 }
@@ -1119,6 +1180,7 @@ static void yqRemember(Vdbe *v, YqAgain *p){
 ** without visible effects. It was interrupted if the busy handler gives up. */
 static int yqRunAgain(Vdbe *v, YqAgain *p, int *pRc){
   sqlite3 *db = v->db;
+  int i;
   if( v->rc!=SQLITE_BUSY_SNAPSHOT || !p->mayRun || db->mallocFailed ) return 0;
   if( db->nYqCall!=p->nCall || db->xCommitCallback || db->xRollbackCallback
    || db->xUpdateCallback || db->xPreUpdateCallback
@@ -1141,6 +1203,10 @@ static int yqRunAgain(Vdbe *v, YqAgain *p, int *pRc){
   db->nChange = p->nChange;
   db->nTotalChange = p->nTotalChange;
   db->lastRowid = p->lastRowid;
+  for(i=0; i<db->nDb; i++){
+    Btree *pBt = db->aDb[i].pBt;
+    if( pBt && pBt->pYq ) yq_wants_turn(yqDatabase(pBt));
+  }
   return 1;
 }
 

@@ -30,13 +30,13 @@ static void yqShut(BtCursor *pCur){
 /* Reads the record at a cursor into a reused buffer. */
 static int yqRecord(BtCursor *pCur, u8 **pa, u32 *pnAlloc, u32 *pn){
   u32 n = sqlite3BtreePayloadSize(pCur);
-  if( n+9>*pnAlloc ){
-    u8 *a = sqlite3Realloc(*pa, (u64)n+9);
+  if( n+YQ_PADDING>*pnAlloc ){
+    u8 *a = sqlite3Realloc(*pa, (u64)n+YQ_PADDING);
     if( a==0 ) return SQLITE_NOMEM_BKPT;
     *pa = a;
-    *pnAlloc = n+9;
+    *pnAlloc = n+YQ_PADDING;
   }
-  memset(*pa+n, 0, 9);
+  memset(*pa+n, 0, YQ_PADDING);
   *pn = n;
   return sqlite3BtreePayload(pCur, 0, n, *pa);
 }
@@ -207,9 +207,9 @@ static void yqMeasure(YqCopy *p, int nPage){
   p->nPage = 1;
   if( nPage<0 ) return;
   if( p->pFrom->pYq ){
-    i64 nByte = 0;
-    yq_size(yqDatabase(p->pFrom), &nByte);
-    p->nPage = nByte/p->szPage + 1;
+    u32 nPage = 0;
+    yq_pages(yqDatabase(p->pFrom), (u32)p->szPage, &nPage);
+    p->nPage = (i64)nPage + 1;
   }else{
     p->szPage = sqlite3BtreeGetPageSize(p->pFrom);
     p->nPage = sqlite3BtreeLastPage(p->pFrom);

@@ -8,7 +8,7 @@ use crate::{
     stores::{StoreRef, store_of},
     trees::DatabaseTrees,
 };
-use std::{cell::RefCell, rc::Rc};
+use std::{cell::RefCell, rc::Rc, time::Duration};
 use yesquel::{CancelCheck, Database, Error, Map};
 
 /// Index of the schema's cookie.
@@ -54,18 +54,16 @@ impl AttachedDatabase {
     ) -> Result<AttachedDatabase, Error> {
         let shared: StoreRef = store_of(address)?;
         let store = shared.store();
-        let database = match (is_readonly, creates) {
-            (false, true) => store.database_or_create(&address.name)?,
-            _ => store.database(&address.name)?,
-        };
-        let (schema, cookies) = if is_readonly {
-            let found = (database.existing_map(SCHEMA_MAP)?, database.existing_map(COOKIES_MAP)?);
-            match found {
-                (Some(schema), Some(cookies)) => (schema, cookies),
-                _ => return Err(Error::NoDatabase(address.name.clone())),
+        let (database, found) = match store.database_with_maps(&address.name, [SCHEMA_MAP, COOKIES_MAP]) {
+            Err(Error::NoDatabase(_)) if creates && !is_readonly => {
+                (store.database_or_create(&address.name)?, [None; 2])
             }
-        } else {
-            (database.map(SCHEMA_MAP)?, database.map(COOKIES_MAP)?)
+            found => found?,
+        };
+        let (schema, cookies) = match found {
+            [Some(schema), Some(cookies)] => (schema, cookies),
+            _ if is_readonly => return Err(Error::NoDatabase(address.name.clone())),
+            _ => (database.map(SCHEMA_MAP)?, database.map(COOKIES_MAP)?),
         };
         let mut sessions = others.iter().map(|other| &other.session);
         let session = sessions.find(|session| session.borrow().shared.is(&shared)).cloned();
@@ -89,10 +87,10 @@ impl AttachedDatabase {
         DatabaseTrees::new(self.database.clone(), self.schema)
     }
 
-    /// Returns the number of bytes in its trees, as far as servers report it.
-    pub(crate) fn size(&self) -> u64 {
-        let _waits = self.session.borrow().waits();
-        self.trees().size().unwrap_or_default()
+    /// Returns an estimate of the number of pages of this size.
+    pub(crate) fn pages(&self, page_bytes: u64) -> Result<u64, ResultCode> {
+        let (trees, cookies) = (self.trees(), self.cookies);
+        self.session.borrow_mut().pages(cookies, page_bytes, || trees.size(cookies))
     }
 
     pub(crate) fn cookies(&self) -> Map {
@@ -160,13 +158,20 @@ impl AttachedDatabase {
         self.session.borrow_mut().keep(self.schema, bytes);
     }
 
-    /// Keeps others from writing during the transaction that begins next.
-    pub(crate) fn lease(&mut self) -> Result<(), ResultCode> {
-        self.session.borrow_mut().take_lease(self.cookies)
+    /// Keeps others from writing during the transaction that begins next. Waits for leases of
+    /// others for `wait` at most.
+    pub(crate) fn lease(&mut self, wait: Duration) -> Result<(), ResultCode> {
+        self.session.borrow_mut().take_lease(self.cookies, wait)
     }
 
-    pub(crate) fn commit(&mut self) -> Result<(), ResultCode> {
-        self.session.borrow_mut().commit()
+    /// Notes that a statement that has lost a race runs again.
+    pub(crate) fn wants_turn(&mut self) {
+        self.session.borrow_mut().wants_turn();
+    }
+
+    /// Commits. Waits for leases of others for `wait` at most.
+    pub(crate) fn commit(&mut self, wait: Duration) -> Result<(), ResultCode> {
+        self.session.borrow_mut().commit(wait)
     }
 
     /// Leaves the transaction, or stays in it for read statements.
@@ -182,6 +187,7 @@ impl AttachedDatabase {
     pub(crate) fn create(&mut self) -> Result<u32, ResultCode> {
         let (database, cookies) = (self.database.clone(), self.cookies);
         let mut session = self.session.borrow_mut();
+        session.resized(cookies);
         let map = session.write(cookies, |transaction| transaction.create_map(&database, map_name))?;
         u32::try_from(map.tree()).ok().filter(|root| *root < 1 << 31).ok_or(ResultCode::FULL)
     }
@@ -190,6 +196,7 @@ impl AttachedDatabase {
         let (database, cookies) = (self.database.clone(), self.cookies);
         let mut session = self.session.borrow_mut();
         let name = map_name(u64::from(root));
+        session.resized(cookies);
         session.write(cookies, |transaction| transaction.drop_map(&database, &name)).map(|_| ())
     }
 
@@ -199,6 +206,7 @@ impl AttachedDatabase {
         let count = if counts { self.check(root)? } else { 0 };
         let (cookies, mut session) = (self.cookies, self.session.borrow_mut());
         session.shared.rows().suspect(map.tree());
+        session.resized(cookies);
         session.write(cookies, |transaction| {
             transaction.delete_range::<&[u8]>(map, ..);
             Ok(())

@@ -24,6 +24,7 @@ use std::{
     ffi::{CStr, CString, c_char, c_int, c_void},
     panic::{AssertUnwindSafe, catch_unwind},
     slice,
+    time::Duration,
 };
 use yesquel::CancelCheck;
 
@@ -235,8 +236,12 @@ unsafe extern "C" fn yq_begin(attached: &mut AttachedDatabase, cookie: &mut u32)
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_commit(attached: &mut AttachedDatabase) -> c_int {
-    answer(|| attached.commit().map(|()| OK))
+unsafe extern "C" fn yq_commit(attached: &mut AttachedDatabase, wait_ms: c_int) -> c_int {
+    answer(|| attached.commit(wait_of(wait_ms)).map(|()| OK))
+}
+
+fn wait_of(ms: c_int) -> Duration {
+    Duration::from_millis(u64::try_from(ms).unwrap_or_default())
 }
 
 #[unsafe(no_mangle)]
@@ -341,9 +346,11 @@ unsafe extern "C" fn yq_check(attached: &mut AttachedDatabase, root: u32, count:
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_size(attached: &mut AttachedDatabase, size: &mut i64) -> c_int {
+unsafe extern "C" fn yq_pages(attached: &AttachedDatabase, page_bytes: u32, pages: &mut u32) -> c_int {
     answer(|| {
-        *size = i64::try_from(attached.size()).unwrap_or(i64::MAX);
+        let count = attached.pages(u64::from(page_bytes))?;
+        // SQLite's largest number of a page.
+        *pages = u32::try_from(count).unwrap_or(u32::MAX).min(u32::MAX - 1);
         Ok(OK)
     })
 }
@@ -357,8 +364,16 @@ unsafe extern "C" fn yq_keep(attached: &mut AttachedDatabase, bytes: i64) {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_lease(attached: &mut AttachedDatabase) -> c_int {
-    answer(|| attached.lease().map(|()| OK))
+unsafe extern "C" fn yq_lease(attached: &mut AttachedDatabase, wait_ms: c_int) -> c_int {
+    answer(|| attached.lease(wait_of(wait_ms)).map(|()| OK))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_wants_turn(attached: &mut AttachedDatabase) {
+    answer(|| {
+        attached.wants_turn();
+        Ok(OK)
+    });
 }
 
 /// Returns this thread's last message if it belongs to a code.

@@ -41,6 +41,7 @@ impl From<&Error> for ResultCode {
             Error::OutOfMemory(_) => ResultCode::FULL,
             Error::NoRowIds => ResultCode::FULL,
             Error::DiskFailed(_)
+            | Error::ClockDiffers(_)
             | Error::Unavailable(_)
             | Error::Disconnected(_)
             | Error::OutcomeUnknown(_) => ResultCode::IOERR,

@@ -29,9 +29,13 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Copies a record with some bytes after its end, which SQLite's C code may read.
-fn padded(record: &[u8]) -> Vec<u8> {
-    [record, &[0; 9]].concat()
+/// Zero bytes after a copied record: SQLite's C code reads up to two varints beyond the end of a
+/// malformed one (`YQ_PADDING`).
+const PADDING: usize = 18;
+
+/// Copies a record with the bytes after its end that SQLite's C code may read.
+pub(crate) fn padded(record: &[u8]) -> Vec<u8> {
+    [record, &[0; PADDING]].concat()
 }
 
 impl Comparer {

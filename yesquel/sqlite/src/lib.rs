@@ -21,6 +21,7 @@ mod secrets;
 mod seek;
 mod sequence;
 mod session;
+mod size;
 mod sorted;
 mod stores;
 mod trees;

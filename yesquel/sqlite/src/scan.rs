@@ -3,7 +3,7 @@
 use crate::{
     attached_database::AttachedDatabase,
     code::ResultCode,
-    compare::{Comparer, Sought},
+    compare::{Comparer, Sought, padded},
     form::KeyForm,
     key::{Collation, Field, above, of_row, push, row_of},
     record::{entry_of, key_of, record_of},
@@ -42,6 +42,10 @@ pub(crate) struct TreeScan {
     /// Key at the cursor, now or before.
     key: Box<[u8]>,
     value: Box<[u8]>,
+    /// Whether the entry at the key has been written or deleted since it was read.
+    is_written: bool,
+    /// Copy of a malformed record, with the bytes after its end that SQLite may read.
+    padded: Vec<u8>,
     /// Bytes of the last seek, for a guard.
     sought: Vec<u8>,
     /// Number given to a new row, which must not exist.
@@ -78,6 +82,8 @@ impl TreeScan {
             taken: (0, 0),
             key: Box::default(),
             value: Box::default(),
+            is_written: false,
+            padded: Vec::new(),
             sought: Vec::new(),
             new_row: None,
             shows_sequences: false,
@@ -87,6 +93,17 @@ impl TreeScan {
 
     pub(crate) fn record(&self) -> &[u8] {
         if self.form.is_some() { record_of(&self.value) } else { &self.value }
+    }
+
+    /// Returns the record at the cursor with the bytes after its end that SQLite may read.
+    pub(crate) fn padded_record(&mut self) -> &[u8] {
+        self.padded = padded(self.record());
+        &self.padded
+    }
+
+    /// Returns whether the last padded record begins at an address.
+    pub(crate) fn is_padded(&self, record: *const u8) -> bool {
+        !self.padded.is_empty() && self.padded.as_ptr() == record
     }
 
     /// Reads the entries that this tree's entries refer to along with them.
@@ -104,9 +121,18 @@ impl TreeScan {
         if self.form.is_none() && key.len() != 8 {
             return Err(ResultCode::CORRUPT);
         }
-        (self.key, self.value) = (key, value);
+        self.read(key, value);
         self.show()?;
         Ok(true)
+    }
+
+    fn read(&mut self, key: Box<[u8]>, value: Box<[u8]>) {
+        (self.key, self.value, self.is_written) = (key, value, false);
+    }
+
+    /// Returns the bytes of the entry at the cursor; 0 if they are not known.
+    fn entry_bytes(&self) -> usize {
+        if self.is_written { 0 } else { self.key.len() + self.value.len() }
     }
 
     /// Replaces the value in a row of sqlite_sequence by the position of its counter.
@@ -262,7 +288,7 @@ impl TreeScan {
             drop(session);
             if let Some(record) = record {
                 self.cursor.place(&key);
-                (self.key, self.value) = (key.into(), record);
+                self.read(key.into(), record);
                 self.show()?;
                 return Ok(Some(0));
             }
@@ -312,7 +338,7 @@ impl TreeScan {
         let cached = self.session.borrow_mut().with(|transaction| Ok(transaction.get_cached(map, key)))?;
         let Some(value) = cached else { return Ok(false) };
         self.cursor.place(key);
-        (self.key, self.value) = (key.into(), value);
+        self.read(key.into(), value);
         Ok(true)
     }
 
@@ -467,8 +493,11 @@ impl TreeScan {
             return self.put(&key, record);
         }
         let (map, cookies) = (self.map, self.cookies);
-        self.session.borrow_mut().write(cookies, |transaction| transaction.insert(map, &key, record))?;
-        self.key = key.into();
+        let mut session = self.session.borrow_mut();
+        session.write(cookies, |transaction| transaction.insert(map, &key, record))?;
+        session.replaced(cookies, 0, key.len() + record.len());
+        drop(session);
+        (self.key, self.is_written) = (key.into(), true);
         Ok(())
     }
 
@@ -498,8 +527,12 @@ impl TreeScan {
 
     fn put(&mut self, key: &[u8], record: &[u8]) -> Result<(), ResultCode> {
         let (map, cookies) = (self.map, self.cookies);
-        self.session.borrow_mut().write(cookies, |transaction| transaction.put(map, key, record))?;
-        self.key = key.into();
+        let before = if *self.key == *key { self.entry_bytes() } else { 0 };
+        let mut session = self.session.borrow_mut();
+        session.write(cookies, |transaction| transaction.put(map, key, record))?;
+        session.replaced(cookies, before, key.len() + record.len());
+        drop(session);
+        (self.key, self.is_written) = (key.into(), true);
         Ok(())
     }
 
@@ -509,7 +542,12 @@ impl TreeScan {
         if self.form.is_none() {
             self.session.borrow().shared.rows().deleted(map.tree(), self.row());
         }
-        self.session.borrow_mut().write(cookies, |transaction| transaction.delete(map, key))
+        let mut session = self.session.borrow_mut();
+        session.write(cookies, |transaction| transaction.delete(map, key))?;
+        session.replaced(cookies, self.entry_bytes(), 0);
+        drop(session);
+        self.is_written = true;
+        Ok(())
     }
 
     pub(crate) fn count(&mut self) -> Result<i64, ResultCode> {

@@ -1,5 +1,7 @@
 //! State of a connection at one store: one transaction for all its databases there.
 
+mod growth;
+mod leases;
 mod row_numbers;
 mod sequence;
 
@@ -11,15 +13,12 @@ use crate::{
     sequence::{ExpectedNumber, ExplicitNumber, TakenNumbers},
     stores::StoreRef,
 };
+use leases::SessionLeases;
 use rustc_hash::FxHashMap;
 use self_cell::self_cell;
-use std::{
-    collections::HashMap,
-    fmt,
-    time::{Duration, Instant},
-};
+use std::{collections::HashMap, fmt};
 use yesquel::{
-    CancelCheck, CancelGuard, Cursor, Database, Entry, Error, Lease, Map, Savepoint, Timestamp, Transaction,
+    CancelCheck, CancelGuard, Cursor, Database, Entry, Error, Map, Savepoint, Timestamp, Transaction,
 };
 
 type CurrentTransaction<'a> = Option<Transaction<'a>>;
@@ -47,6 +46,8 @@ pub(crate) struct SqlSession {
     savepoints: Vec<Savepoint>,
     /// Meta-value maps of the schemas whose tables were written.
     written: Vec<Map>,
+    /// Changes of the sizes of databases.
+    growths: Vec<growth::Growth>,
     /// Meta-value maps that were written themselves.
     changed: Vec<Map>,
     /// Whether the schemas are guarded.
@@ -54,16 +55,13 @@ pub(crate) struct SqlSession {
     has_written: bool,
     /// Set when the transaction has failed and can only be rolled back.
     lost: Option<ResultCode>,
-    /// Lease that keeps others from writing.
-    lease: Option<(Lease, Instant)>,
+    leases: SessionLeases,
     schemas: SchemaCache,
     /// The schema has changed: the statement is prepared again and continues in the same
     /// transaction.
     reprepare_pending: bool,
     /// Set if read statements are in another transaction than the one they began in.
     is_another: bool,
-    /// A schema change has failed by a conflict: the next one takes a lease.
-    wants_lease: Option<Map>,
     /// Counters of AUTOINCREMENT that no row names yet, by table, and the numbers taken from them.
     pub(crate) drawn: HashMap<(u64, Box<[u8]>), i64>,
     pub(crate) given: Vec<TakenNumbers>,
@@ -82,9 +80,6 @@ pub(crate) struct SqlSession {
     pub(crate) shared: StoreRef,
 }
 
-/// Duration of a lease, after which the lease of a dead process expires.
-const LEASE_TIME: Duration = Duration::from_secs(10);
-
 impl fmt::Debug for SqlSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SqlSession").field("moment", &self.moment).finish_non_exhaustive()
@@ -102,15 +97,15 @@ impl SqlSession {
             moment: 0,
             savepoints: Vec::new(),
             written: Vec::new(),
+            growths: Vec::new(),
             changed: Vec::new(),
             is_guarded: false,
             has_written: false,
             lost: None,
-            lease: None,
+            leases: SessionLeases::default(),
             schemas: SchemaCache::default(),
             reprepare_pending: false,
             is_another: false,
-            wants_lease: None,
             drawn: HashMap::new(),
             given: Vec::new(),
             chosen: Vec::new(),
@@ -165,7 +160,8 @@ impl SqlSession {
         last_error::record_kind(error);
         if code == ResultCode::BUSY_SNAPSHOT {
             self.lost = Some(code);
-            self.wants_lease = self.changed.first().copied();
+            // A schema change has failed by a conflict: the next one takes a lease.
+            self.leases.wanted = self.changed.first().map(|cookies| (*cookies, None));
         }
         code
     }
@@ -322,22 +318,16 @@ impl SqlSession {
 
     pub(crate) fn begun(&mut self) {
         if self.open.is_none() {
-            if let Some(cookies) = self.wants_lease.take()
-                && self.lease.is_none()
-            {
-                // Another holder will have ended when this transaction commits, or this one fails
-                // again.
-                let _ = self.take_lease(cookies);
-            }
+            self.take_wanted_lease();
             self.began = self.shared.rows().now();
-            let lease = self.lease.as_ref().map(|(lease, _)| lease);
+            let lease = self.leases.held.as_ref().map(|(lease, _)| lease);
             let mut open = OpenTransaction::new(self.database.clone(), |database| Some(database.begin()));
             let kept = self.access_patterns.kept();
             open.with_dependent_mut(|_, running| {
                 let Some(transaction) = running else { return };
                 transaction.keep_up_to(kept);
                 if let Some(lease) = lease {
-                    transaction.within_lease(lease);
+                    transaction.releases(lease);
                 }
             });
             self.moment += 1;
@@ -387,7 +377,7 @@ impl SqlSession {
     fn drop_transaction(&mut self, is_committed: bool) {
         if self.shared.is_of_parent() {
             // After a fork, the child must not end its parent's transaction.
-            std::mem::forget((self.open.take(), self.lease.take(), self.expected.take()));
+            std::mem::forget((self.open.take(), std::mem::take(&mut self.leases), self.expected.take()));
             self.numbered.clear();
             self.given.clear();
         }
@@ -401,13 +391,11 @@ impl SqlSession {
         if !is_committed {
             self.schemas.rolled_back(&self.changed, self.moment);
         }
-        if self.lease.is_some() {
-            let _waits = self.waits();
-            self.lease = None;
-        }
+        self.end_lease(is_committed);
         // Earlier reads belong to a snapshot that is no longer held.
         self.moment += 1;
         self.end_sequences(is_committed);
+        self.end_growths(is_committed);
         self.access_patterns.clear();
         if !self.numbered.is_empty() {
             let mut rows = self.shared.rows();
@@ -419,35 +407,6 @@ impl SqlSession {
         self.is_guarded = false;
         self.has_written = false;
         self.lost = None;
-    }
-
-    /// Takes a lease on the tables of a schema until the transaction ends, which must not have
-    /// begun: earlier reads are invalid.
-    pub(crate) fn take_lease(&mut self, cookies: Map) -> Result<(), ResultCode> {
-        self.shared.check_process()?;
-        if self.lease.is_some() || self.has_written {
-            return Ok(());
-        }
-        let _waits = self.waits();
-        let lease = self.database.lease(cookies, COOKIES..=COOKIES, LEASE_TIME, Duration::ZERO);
-        let lease = lease.map_err(|error| self.code_of(&error))?;
-        self.drop_transaction(false);
-        self.lease = Some((lease, Instant::now()));
-        Ok(())
-    }
-
-    /// Extends the lease, if there is one.
-    pub(crate) fn renew(&mut self) {
-        let cancel_check = self.cancel_check;
-        if let Some((lease, since)) = &mut self.lease
-            && since.elapsed() > LEASE_TIME / 3
-            && {
-                let _waits = cancel_check.begin();
-                lease.renew(LEASE_TIME).is_ok()
-            }
-        {
-            *since = Instant::now();
-        }
     }
 
     /// Ends the transaction for its statements; read statements that are still open continue in a
@@ -477,8 +436,9 @@ impl SqlSession {
         })
     }
 
-    /// Commits the writes of all databases of the connection here.
-    pub(crate) fn commit(&mut self) -> Result<(), ResultCode> {
+    /// Commits the writes of all databases of the connection here; `BUSY` if another connection's
+    /// lease does not allow it now.
+    fn try_commit(&mut self) -> Result<(), ResultCode> {
         if let Some(lost) = self.lost {
             return Err(lost);
         }

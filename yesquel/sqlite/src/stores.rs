@@ -6,12 +6,17 @@ use crate::{
     last_error,
     row_numbers::RowNumbers,
     secrets::Secrets,
+    size::{DatabaseSize, SizeEstimate},
 };
+use rustc_hash::FxHashMap;
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
-    time::Duration,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
 };
 use yesquel::{Error, LogOptions, Store, fork};
 
@@ -41,13 +46,23 @@ fn open_stores() -> MutexGuard<'static, Option<OpenStores>> {
 pub(crate) struct SharedStore {
     store: Store,
     rows: Mutex<RowNumbers>,
+    /// Sizes of databases by their maps of meta values.
+    sizes: Mutex<FxHashMap<u64, SizeEstimate>>,
+    /// Whether a size was ever asked for; otherwise commits need not note what they add.
+    has_sizes: AtomicBool,
     /// Fork generation of the process that opened it.
     generation: u32,
 }
 
 impl SharedStore {
     fn new(store: Store) -> Arc<SharedStore> {
-        Arc::new(SharedStore { store, rows: Mutex::default(), generation: fork::generation() })
+        Arc::new(SharedStore {
+            store,
+            rows: Mutex::default(),
+            sizes: Mutex::default(),
+            has_sizes: AtomicBool::new(false),
+            generation: fork::generation(),
+        })
     }
 }
 
@@ -71,6 +86,26 @@ impl StoreRef {
     /// Returns the row numbers of the process.
     pub(crate) fn rows(&self) -> MutexGuard<'_, RowNumbers> {
         self.common().rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the estimates of sizes, if there are any.
+    pub(crate) fn sizes(&self) -> Option<MutexGuard<'_, FxHashMap<u64, SizeEstimate>>> {
+        let common = self.common();
+        let is_asked = common.has_sizes.load(Ordering::Relaxed);
+        is_asked.then(|| common.sizes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns the size of the database with these meta values, unless the server must be asked.
+    pub(crate) fn known_size(&self, cookies: u64, now: Instant) -> Option<DatabaseSize> {
+        self.sizes()?.get(&cookies)?.size(now)
+    }
+
+    /// Notes a size that was requested at a time and has just been received.
+    pub(crate) fn note_size(&self, cookies: u64, size: DatabaseSize, requested: Instant) {
+        self.common().has_sizes.store(true, Ordering::Relaxed);
+        if let Some(mut sizes) = self.sizes() {
+            sizes.insert(cookies, SizeEstimate::new(size, requested, Instant::now()));
+        }
     }
 
     /// Returns whether the store belongs to the parent of this process.

@@ -1,5 +1,7 @@
 //! Access of tools to the trees of a database: their costs and their structure.
 
+use crate::size::DatabaseSize;
+use rustc_hash::FxHashSet;
 use yesquel::{Database, Error, Map, status::TreeNodes};
 
 /// Requests and searches of all connections of the process at a store. Monotonic counters.
@@ -53,14 +55,15 @@ impl DatabaseTrees {
         self.database.store().nodes(map.unwrap_or(self.schema))
     }
 
-    /// Returns the number of bytes of all keys and values.
-    pub fn size(&self) -> Result<u64, Error> {
-        let mut size = 0;
-        for (_, map) in self.database.maps()? {
-            let leaves = self.database.store().nodes(map)?.nodes;
-            size += leaves.iter().filter(|node| node.leaf).map(|node| node.bytes).sum::<u64>();
-        }
-        Ok(size)
+    /// Returns the number of bytes of all keys and values, and of tables and indexes.
+    pub(crate) fn size(&self, cookies: Map) -> Result<DatabaseSize, Error> {
+        let maps = self.database.maps()?;
+        let own: FxHashSet<u64> = maps.iter().map(|(_, map)| map.tree()).collect();
+        let status = self.database.store().status()?;
+        let bytes = status.trees.iter().filter(|tree| own.contains(&tree.tree)).map(|tree| tree.bytes).sum();
+        // The tree of meta values is a part of SQLite's first page; a file without tables has none.
+        let tables = maps.iter().filter(|(_, map)| *map != self.schema && *map != cookies).count() as u64;
+        Ok(DatabaseSize { bytes, trees: tables + u64::from(tables > 0) })
     }
 
     /// Returns the database.

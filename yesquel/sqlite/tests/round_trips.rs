@@ -113,6 +113,26 @@ fn run(connection: &Connection, sql: &str) -> usize {
     count
 }
 
+/// A program that opens a database for each request, as PHP does, pays for the names of the
+/// database and its tables together, then for the cookies and the schema.
+#[test]
+fn a_database_is_opened_in_few_round_trips() {
+    let served = Served::new();
+    let mut connection = None;
+    let cost = served.cost(|| connection = Some(served.open()));
+    assert_eq!(cost, 1);
+    let connection = connection.unwrap();
+    let cost = served.cost(|| assert_eq!(run(&connection, "SELECT v FROM plain WHERE id = 777"), 1));
+    assert_eq!(cost, 2);
+    // In a catalog of several leaves, whose split is known.
+    let tables: String = (0..300).map(|number| format!("CREATE TABLE more{number}(a);")).collect();
+    connection.execute_batch(&format!("BEGIN; {tables} COMMIT")).unwrap();
+    served.settle();
+    drop(served.open());
+    let cost = served.cost(|| drop(served.open()));
+    assert!(cost <= 2, "{cost}");
+}
+
 #[test]
 fn statements_take_the_round_trips_of_the_design() {
     let served = Served::new();
@@ -140,6 +160,12 @@ fn statements_take_the_round_trips_of_the_design() {
         let cost = served.cost(|| assert_eq!(run(&connection, sql), rows, "{sql}"));
         assert!(cost <= expected, "{sql}: {cost}");
     }
+    // A lease, a read, and a commit that releases the lease.
+    let cost = served.cost(|| {
+        let update = "BEGIN IMMEDIATE; UPDATE plain SET v = 'new' WHERE id = 779; COMMIT";
+        connection.execute_batch(update).unwrap();
+    });
+    assert_eq!(cost, 3, "BEGIN IMMEDIATE");
     // The first insert reads the last row; numbers come in growing ranges.
     run(&connection, "INSERT INTO plain(v) VALUES('first')");
     for number in 0..20 {

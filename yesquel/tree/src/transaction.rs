@@ -445,6 +445,25 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
         self.lease = Some(holder.clone());
     }
 
+    /// Returns a range of each tree that covers all keys which the transaction writes or guards.
+    pub fn touched(&self) -> BTreeMap<NodeId, KeyRange> {
+        let writes = self.writes.iter().filter_map(|(root, writes)| {
+            let (low, high) = (writes.first_key_value()?.0, writes.last_key_value()?.0);
+            Some((*root, KeyRange { low: low.clone(), ..KeyRange::single(high) }))
+        });
+        let ranges = self.ranges.iter().chain(&self.guards).cloned();
+        let drops = self.drops.iter().map(|root| (*root, KeyRange::all()));
+        let mut touched = BTreeMap::<NodeId, KeyRange>::new();
+        for (root, range) in writes.chain(ranges).chain(drops) {
+            match touched.get_mut(&root) {
+                Some(all) => *all = all.hull(&range),
+                None => drop(touched.insert(root, range)),
+            }
+        }
+        touched.values_mut().for_each(|range| *range = range.with_short_bounds());
+        touched
+    }
+
     /// Drops a tree. Later writers to it get an error.
     pub fn drop_tree(&mut self, tree: Tree) {
         self.drops.push(tree.root);

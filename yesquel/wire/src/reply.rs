@@ -246,6 +246,7 @@ const REFUSED_LEASES: u8 = 16;
 const REFUSED_LOST: u8 = 17;
 const REFUSED_NOT_PREPARED: u8 = 18;
 const REFUSED_FULL: u8 = 32;
+const REFUSED_CLOCK: u8 = 33;
 
 fn write_refusal(writer: &mut ByteWriter<'_>, refusal: &Refusal) {
     let of_node = |writer: &mut ByteWriter<'_>, tag: u8, node: NodeId| {
@@ -291,6 +292,9 @@ fn write_refusal(writer: &mut ByteWriter<'_>, refusal: &Refusal) {
         Refusal::Exists(node) => of_node(writer, REFUSED_EXISTS, node),
         Refusal::Missing(node) => of_node(writer, REFUSED_MISSING, node),
         Refusal::Full(node) => of_node(writer, REFUSED_FULL, node),
+        Refusal::ClockDiffers { ahead_ms } => {
+            writer.byte(REFUSED_CLOCK).fixed(ahead_ms.cast_unsigned());
+        }
     }
 }
 
@@ -322,6 +326,7 @@ fn read_refusal(reader: &mut ByteReader<'_>) -> Result<Refusal, Malformed> {
         REFUSED_EXISTS => Refusal::Exists(reader.node()?),
         REFUSED_MISSING => Refusal::Missing(reader.node()?),
         REFUSED_FULL => Refusal::Full(reader.node()?),
+        REFUSED_CLOCK => Refusal::ClockDiffers { ahead_ms: reader.fixed()?.cast_signed() },
         _ => return Err(before.malformed("an unknown refusal")),
     })
 }

@@ -1,7 +1,8 @@
 //! Requests to a server.
 
 use crate::{
-    ByteReader, ByteWriter, Malformed, Operations, Participants, Question, Questions, TransactionList,
+    ByteReader, ByteWriter, Malformed, Operations, Participants, PeerReport, Question, Questions,
+    TransactionList,
     greeting::{LANE, Role},
 };
 use yesquel_model::{KeyRange, NodeId, Timestamp, TreeId, TxnId};
@@ -14,6 +15,10 @@ pub enum Decision {
     /// It was aborted.
     Abort,
 }
+
+/// Bit of a transaction's lease number: its commit also releases the leases of the holder, so that
+/// the next holder's turn begins with it.
+pub const ENDS_LEASE: u64 = 1 << 63;
 
 /// A request to a server. `seen` is the highest timestamp that the client knows, and the server's
 /// clock advances past it; `snapshot` is the transaction's snapshot, `None` until a server has set
@@ -39,7 +44,7 @@ pub enum Request<'a> {
         snapshot: Option<Timestamp>,
         /// The client's highest timestamp.
         seen: Timestamp,
-        /// Number of the lease under which it writes; zero: none.
+        /// Number of the lease under which it writes, perhaps with [`ENDS_LEASE`]; zero: none.
         lease: u64,
         /// Its staged parts.
         staged: Option<Staged>,
@@ -61,7 +66,7 @@ pub enum Request<'a> {
         seen: Timestamp,
         /// All participants.
         participants: Participants<'a>,
-        /// Number of the lease under which it writes; zero: none.
+        /// Number of the lease under which it writes, perhaps with [`ENDS_LEASE`]; zero: none.
         lease: u64,
         /// Its staged parts at this server.
         staged: Option<Staged>,
@@ -139,12 +144,14 @@ pub enum Request<'a> {
         tree: TreeId,
         /// The keys.
         range: KeyRange,
-        /// Milliseconds.
+        /// Duration in milliseconds.
         ms: u64,
+        /// Milliseconds that the request may wait for its turn; zero: it is refused at once.
+        wait_ms: u64,
         /// The client's highest timestamp.
         seen: Timestamp,
     },
-    /// Releases leases.
+    /// Releases leases, and refuses the lease requests that still wait.
     Release {
         /// The name they were taken under.
         holder: TxnId,
@@ -294,9 +301,9 @@ impl<'a> Request<'a> {
             Request::Take { node, count, above } => {
                 writer.byte(TAKE).node(*node).number(*count).number(*above);
             }
-            Request::Lease { holder, tree, range, ms, seen } => {
+            Request::Lease { holder, tree, range, ms, wait_ms, seen } => {
                 writer.byte(LEASE).txn(*holder).number(tree.number()).range(range);
-                writer.number(*ms).timestamp(*seen);
+                writer.number(*ms).number(*wait_ms).timestamp(*seen);
             }
             Request::Release { holder } => {
                 writer.byte(RELEASE).txn(*holder);
@@ -382,7 +389,8 @@ impl<'a> Request<'a> {
                 reader.txn().map_or(true, is_own) && !(tag == RESOLVE && is_voter())
             }
             (Role::Client, Ok(ENDED)) => false,
-            _ => true,
+            (Role::Client, _) => !PeerReport::is_report(bytes),
+            (Role::Peer, _) => true,
         }
     }
 
@@ -456,6 +464,7 @@ impl<'a> Request<'a> {
                 tree: tree(&mut reader)?,
                 range: reader.range()?,
                 ms: reader.number()?,
+                wait_ms: reader.number()?,
                 seen: reader.timestamp()?,
             },
             RELEASE => Request::Release { holder: reader.txn()? },
@@ -527,7 +536,14 @@ mod tests {
             Request::Resolve { txn, birth, participants, is_voter: true },
             Request::Outcome { txn, birth },
             Request::Ended { client: 9, transactions },
-            Request::Lease { holder: txn, tree: node.tree, range: KeyRange::from(*b"k"), ms: 300, seen },
+            Request::Lease {
+                holder: txn,
+                tree: node.tree,
+                range: KeyRange::from(*b"k"),
+                ms: 300,
+                wait_ms: 20,
+                seen,
+            },
             Request::Release { holder: txn },
             Request::Take { node, count: 100, above: u64::MAX },
             Request::Inspect { tree: None },

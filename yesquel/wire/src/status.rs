@@ -27,6 +27,8 @@ pub struct ServerStatus {
     pub snapshots: SnapshotStatus,
     /// Connections by sockets.
     pub connections: ConnectionStatus,
+    /// Other servers, and the comparison of clocks with them.
+    pub peers: PeersStatus,
     /// Requests since the start.
     pub requests: RequestStatus,
     /// Trees, by number.
@@ -139,6 +141,26 @@ pub struct ConnectionStatus {
     pub queued_most: u64,
     /// Bytes of incomplete messages.
     pub unfinished: u64,
+}
+
+/// The other servers.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PeersStatus {
+    /// Why the server serves nothing, if its clock differs from the others or is not compared yet.
+    pub not_serving: Option<String>,
+    /// How far the clock of each server is ahead of this one's, by the last comparison.
+    pub clocks: Vec<PeerClock>,
+}
+
+/// The clock of another server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PeerClock {
+    /// Server number.
+    pub server: u16,
+    /// Milliseconds; negative: behind.
+    pub ahead_ms: i64,
 }
 
 /// Requests since the start.

@@ -117,6 +117,25 @@ impl<'a> ServerCatalog<'a> {
         self.number(&mut self.trees.begin(), name).await.map(|_| ())
     }
 
+    /// Returns maps of a database, as far as they exist. Keys that are near each other, as these
+    /// mostly are, cost one round trip together.
+    pub(crate) async fn open<const N: usize>(
+        &self,
+        database: &str,
+        names: [&str; N],
+    ) -> Result<[Option<Tree>; N], Error> {
+        check_name(database)?;
+        let mut transaction = self.trees.begin();
+        transaction.get_near(self.tree(), &database_key(database)).await?;
+        let number = self.number(&mut transaction, database).await?;
+        let mut maps = [None; N];
+        for (map, name) in maps.iter_mut().zip(names) {
+            let found = transaction.get_near(self.tree(), &map_key(number, name)).await?;
+            *map = found.map(|value| root(&value)).transpose()?;
+        }
+        Ok(maps)
+    }
+
     /// Creates a database.
     pub(crate) async fn create_database(&self, name: &str) -> Result<(), Error> {
         check_name(name)?;

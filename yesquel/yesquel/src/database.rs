@@ -184,6 +184,17 @@ impl Store {
         Ok(Database::new(self.clone(), name))
     }
 
+    /// Returns a database, which must exist, and maps of it, as far as they exist. This costs fewer
+    /// round trips than one call for each.
+    pub fn database_with_maps<const N: usize>(
+        &self,
+        name: &str,
+        maps: [&str; N],
+    ) -> Result<(Database, [Option<Map>; N]), Error> {
+        let maps = block_on(self.catalog().open(name, maps))?;
+        Ok((Database::new(self.clone(), name), maps.map(|tree| tree.map(|tree| self.map_of(tree)))))
+    }
+
     /// Returns a database; creates it if it does not exist.
     pub fn database_or_create(&self, name: &str) -> Result<Database, Error> {
         match self.database(name) {

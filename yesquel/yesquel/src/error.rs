@@ -69,6 +69,9 @@ pub enum Error {
     /// The server's disk has failed or is full. Reads still work.
     #[error("{0}")]
     DiskFailed(Refusal),
+    /// The clock of the server's machine differs from those of the other servers: it serves nothing.
+    #[error("{0}")]
+    ClockDiffers(Refusal),
     /// The server did not answer. The operation had no effect.
     #[error("{0}")]
     Unavailable(String),
@@ -164,6 +167,7 @@ impl From<Refusal> for Error {
             Refusal::OutOfMemory => Error::OutOfMemory(refusal),
             Refusal::DiskFailed | Refusal::DiskLost => Error::DiskFailed(refusal),
             Refusal::Exists(_) => Error::Exists,
+            Refusal::ClockDiffers { .. } => Error::ClockDiffers(refusal),
             other => Error::Internal(other.to_string()),
         }
     }

@@ -4,13 +4,11 @@ use crate::{
     Error,
     identity::Identity,
     peers::{PeerOptions, Peers},
+    stop_flag::StopFlag,
 };
 use std::{
+    io,
     ops::ControlFlow,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -26,6 +24,16 @@ use yesquel_tree::{Tree, TreeError, Trees};
 
 /// Interval between ticks of the engine.
 const TICK: Duration = Duration::from_millis(50);
+
+/// Time in milliseconds in which a snapshot is reported to all servers: 300 by its client, 200 by
+/// the server that the client reports to, and the rest for two messages.
+const GRACE_MS: u64 = 2_000;
+
+/// Returns the settings of a server that has peers.
+fn with_peers(settings: EngineSettings, peers: &PeerOptions) -> EngineSettings {
+    let grace_ms = if peers.servers.is_empty() { settings.grace_ms } else { settings.grace_ms.max(GRACE_MS) };
+    EngineSettings { grace_ms, ..settings }
+}
 
 /// Returns the catalog's tree, which every server has.
 pub(crate) fn catalog(server: ServerId) -> Tree {
@@ -49,8 +57,10 @@ pub struct Host {
     embedded: EmbeddedServer,
     server: ServerId,
     pub(crate) identity: Identity,
-    ending: Arc<AtomicBool>,
+    ending: StopFlag,
     maintenance: Option<JoinHandle<()>>,
+    /// Creates the catalog, if that must wait.
+    catalog: Option<JoinHandle<()>>,
     /// Fork generation of the process that owns it, see [`fork`].
     generation: u32,
 }
@@ -72,6 +82,7 @@ impl Host {
         others: impl ReplySink + Send + Sync + 'static,
         peers: &PeerOptions,
     ) -> Result<Host, Error> {
+        let settings = with_peers(settings, peers);
         Host::around(EmbeddedServer::in_memory_with(settings, time, others), settings, peers)
     }
 
@@ -95,6 +106,7 @@ impl Host {
         others: impl ReplySink + Send + Sync + 'static,
         peers: &PeerOptions,
     ) -> Result<Host, Error> {
+        let settings = with_peers(settings, peers);
         let opened = EmbeddedServer::open_with(folder, settings, options, time, others);
         Host::around(opened?, settings, peers)
     }
@@ -105,25 +117,34 @@ impl Host {
         peers: &PeerOptions,
     ) -> Result<Host, Error> {
         fork::watch();
+        embedded.core().compare_with(peers.servers.len());
+        let has_peers = !peers.servers.is_empty();
         let peers = Peers::start(embedded.core(), client_number(), peers)?;
         let server = settings.server;
-        let ending = Arc::<AtomicBool>::default();
-        let (served, ends) = (embedded.clone(), Arc::clone(&ending));
+        let ending = StopFlag::default();
+        let (served, ends) = (embedded.clone(), ending.clone());
         let thread = thread::Builder::new().name("yesquel-maintenance".to_owned());
         let maintenance = thread.spawn(move || maintain(&served, &settings, &peers, &ends));
-        let maintenance = maintenance
-            .map_err(|error| DataFolderError::Io { path: "a thread for splits".into(), error })
-            .map_err(Error::from)?;
-        let host = Host {
+        let maintenance = maintenance.map_err(thread_error)?;
+        let mut host = Host {
             embedded,
             server,
             identity: Identity::new_unique(),
             ending,
             maintenance: Some(maintenance),
+            catalog: None,
             generation: fork::generation(),
         };
-        let trees = Trees::new(Client::new(host.embedded.clone(), client_number()));
-        block_on(trees.create_if_missing(catalog(server)))?;
+        if has_peers {
+            host.embedded.core().admit_clients(false);
+            // The server serves nothing before it has compared its clock, which needs its sockets.
+            let (served, ends) = (host.embedded.clone(), host.ending.clone());
+            let thread = thread::Builder::new().name("yesquel-catalog".to_owned());
+            let thread = thread.spawn(move || create_catalog_later(&served, server, &ends));
+            host.catalog = Some(thread.map_err(thread_error)?);
+        } else {
+            create_catalog(&host.embedded, server)?;
+        }
         Ok(host)
     }
 
@@ -142,25 +163,52 @@ impl Drop for Host {
     fn drop(&mut self) {
         if self.generation != fork::generation() {
             // A fork does not copy threads: joining would wait forever.
-            std::mem::forget(self.maintenance.take());
+            std::mem::forget((self.maintenance.take(), self.catalog.take()));
             return;
         }
-        self.ending.store(true, Relaxed);
+        self.ending.set();
         self.embedded.core().wake_work();
-        if let Some(maintenance) = self.maintenance.take() {
+        for thread in [self.maintenance.take(), self.catalog.take()].into_iter().flatten() {
             // Nothing could receive a panic's message now.
-            let _ = maintenance.join();
+            let _ = thread.join();
+        }
+    }
+}
+
+fn thread_error(error: io::Error) -> Error {
+    DataFolderError::Io { path: "a thread of the server".into(), error }.into()
+}
+
+fn create_catalog(embedded: &EmbeddedServer, server: ServerId) -> Result<(), TreeError> {
+    let trees = Trees::new(Client::new(embedded.clone(), client_number()));
+    block_on(trees.create_if_missing(catalog(server)))?;
+    Ok(())
+}
+
+/// Creates the catalog as soon as the server serves.
+fn create_catalog_later(embedded: &EmbeddedServer, server: ServerId, ending: &StopFlag) {
+    let _guard = ending.cancel_calls();
+    while !ending.is_set() {
+        match create_catalog(embedded, server) {
+            Err(error) if !embedded.core().clock_state().serves() => {
+                tracing::warn!(%error, "the server serves nothing until its clock is right");
+                while !ending.is_set() && !embedded.core().clock_state().serves() {
+                    thread::sleep(TICK);
+                }
+            }
+            Err(error) => return tracing::error!(%error, "the catalog cannot be created"),
+            Ok(()) => return embedded.core().admit_clients(true),
         }
     }
 }
 
 /// Splits large nodes and ticks until the server stops.
-fn maintain(embedded: &EmbeddedServer, settings: &EngineSettings, peers: &Peers, ending: &AtomicBool) {
+fn maintain(embedded: &EmbeddedServer, settings: &EngineSettings, peers: &Peers, ending: &StopFlag) {
     let (server, techniques) = (settings.server, settings.techniques);
     let client = Client::new(embedded.clone(), client_number());
     let maintainer = Maintainer::new(client, server, techniques);
     let plan = |node| embedded.with_engine(|engine| engine.split_plan(node));
-    while !ending.load(Relaxed) {
+    while !ending.is_set() {
         let work = embedded.core().wait_for_work(TICK);
         embedded.tick();
         peers.ask(embedded.core().take_queries());
@@ -172,8 +220,8 @@ fn maintain(embedded: &EmbeddedServer, settings: &EngineSettings, peers: &Peers,
 }
 
 /// Logs a failed split or removal. Breaks if the server is stopping.
-fn log_failure(node: NodeId, done: Result<bool, TreeError>, ending: &AtomicBool) -> ControlFlow<()> {
-    let ends = ending.load(Relaxed);
+fn log_failure(node: NodeId, done: Result<bool, TreeError>, ending: &StopFlag) -> ControlFlow<()> {
+    let ends = ending.is_set();
     if let (Err(error), false) = (done, ends) {
         // The engine will report the node again.
         tracing::warn!(%node, %error, "a node was neither split nor taken away");

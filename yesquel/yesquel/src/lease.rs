@@ -4,17 +4,15 @@ use crate::{Database, Error, Map, Transaction, range::range_of};
 use std::{
     fmt,
     ops::RangeBounds,
-    thread,
     time::{Duration, Instant},
 };
-use yesquel_model::{KeyRange, Refusal};
+use yesquel_client::LeaseHolder;
+use yesquel_model::{KeyRange, NodeId};
 use yesquel_transport::{block_on, check_cancelled};
 
-/// Time that [`Database::run`] and [`Database::put`] wait for leases of others.
-const LEASE_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Interval at which they retry.
-const RETRY_INTERVAL: Duration = Duration::from_millis(5);
+/// Longest wait of one request, far below the time after which a silent server counts as lost. The
+/// request keeps its place until the next one.
+const WAIT_MAX: Duration = Duration::from_millis(500);
 
 /// Lease of a range of a map. Until it expires, commits and guards of other clients in the range fail
 /// with [`Error::Leased`], and transactions that [`begin`](Lease::begin) here never conflict there.
@@ -41,7 +39,7 @@ pub struct Lease {
     database: Database,
     map: Map,
     range: KeyRange,
-    holder: yesquel_client::LeaseHolder,
+    holder: LeaseHolder,
     is_held: bool,
 }
 
@@ -62,14 +60,36 @@ impl Lease {
     /// Extends the lease for `time` from now, a minute at most. Fails if it has expired and another
     /// client holds one there.
     pub fn renew(&self, time: Duration) -> Result<(), Error> {
+        self.request(time, Duration::ZERO)
+    }
+
+    fn request(&self, time: Duration, wait: Duration) -> Result<(), Error> {
         let (root, range) = (self.map.tree.root(), self.range.clone());
-        let client = self.database.trees().client();
-        Ok(block_on(client.lease(root.server, &self.holder, (root.tree, range), time))?)
+        wait_for_lease(&self.database, root, range, &self.holder, time, wait)
+    }
+
+    /// Takes the lease, or takes it again, for `time`. Waits for its turn for `timeout` at most, and
+    /// keeps its place for a second more, so that it may be called again after [`Error::Leased`].
+    pub fn take(&mut self, time: Duration, timeout: Duration) -> Result<(), Error> {
+        let taken = self.request(time, timeout);
+        // After a cancellation the server may still grant the lease, which must then be released.
+        self.is_held |= matches!(taken, Ok(()) | Err(Error::Interrupted(_)));
+        taken
+    }
+
+    /// Returns the map.
+    pub fn map(&self) -> Map {
+        self.map
     }
 
     /// Releases the lease.
     pub fn release(mut self) -> Result<(), Error> {
         self.do_release()
+    }
+
+    /// Drops the lease, which a [commit](Transaction::releases) has released.
+    pub fn forget(mut self) {
+        self.is_held = false;
     }
 
     fn do_release(&mut self) -> Result<(), Error> {
@@ -98,14 +118,21 @@ impl Database {
         time: Duration,
         timeout: Duration,
     ) -> Result<Lease, Error> {
+        let mut lease = self.lease_to_take(map, range)?;
+        lease.take(time, timeout)?;
+        Ok(lease)
+    }
+
+    /// Returns a lease that is not held yet: see [`Lease::take`].
+    pub fn lease_to_take<K: AsRef<[u8]>>(
+        &self,
+        map: Map,
+        range: impl RangeBounds<K>,
+    ) -> Result<Lease, Error> {
         self.store().tree_of(map)?;
         let holder = self.trees().client().new_lease_holder();
         let range = range_of(&range).with_short_bounds();
-        let mut lease = Lease { database: self.clone(), map, range, holder, is_held: false };
-        let leased = retry_while_leased(timeout, || lease.renew(time));
-        // After a cancellation the server may still grant the lease, which must then be released.
-        lease.is_held = matches!(leased, Ok(()) | Err(Error::Interrupted(_)));
-        leased.map(|()| lease)
+        Ok(Lease { database: self.clone(), map, range, holder, is_held: false })
     }
 }
 
@@ -114,29 +141,35 @@ impl Transaction<'_> {
     pub fn within_lease(&mut self, lease: &Lease) {
         self.inner.within_lease(&lease.holder);
     }
+
+    /// Like [`within_lease`](Self::within_lease), and the commit also releases the lease, in the
+    /// same message: after a commit that has written or guarded something in its map, call
+    /// [`Lease::forget`].
+    pub fn releases(&mut self, lease: &Lease) {
+        self.inner.within_lease(&lease.holder.ending());
+    }
 }
 
-/// Retries while others hold leases, until a timeout.
-pub(crate) fn retry_while_leased<T>(
+/// Takes a lease, waiting for its turn for `timeout` at most.
+pub(crate) fn wait_for_lease(
+    database: &Database,
+    root: NodeId,
+    range: KeyRange,
+    holder: &LeaseHolder,
+    time: Duration,
     timeout: Duration,
-    mut act: impl FnMut() -> Result<T, Error>,
-) -> Result<T, Error> {
-    let until = Instant::now() + timeout;
+) -> Result<(), Error> {
+    let (client, until) = (database.trees().client(), Instant::now() + timeout);
     loop {
-        match act() {
-            Err(Error::Leased(Refusal::Leased { ms })) if Instant::now() < until => {
-                let rest = until.saturating_duration_since(Instant::now());
-                thread::sleep(Duration::from_millis(ms).min(RETRY_INTERVAL).min(rest));
+        let wait = until.saturating_duration_since(Instant::now()).min(WAIT_MAX);
+        let taken = block_on(client.lease(root.server, holder, (root.tree, range.clone()), time, wait));
+        match taken.map_err(Error::from) {
+            Err(Error::Leased(_)) if !wait.is_zero() => {
                 if check_cancelled() {
                     return Err(Error::Interrupted("interrupted while others hold a lease".to_owned()));
                 }
             }
-            outcome => return outcome,
+            taken => return taken,
         }
     }
-}
-
-/// Retries with the timeout of a write.
-pub(crate) fn retry_write<T>(act: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
-    retry_while_leased(LEASE_TIMEOUT, act)
 }

@@ -21,9 +21,11 @@ mod peers;
 mod range;
 mod run;
 mod server;
+mod stop_flag;
 mod store;
 pub mod tls;
 mod transaction;
+mod write_turn;
 
 pub use catalog::NAME_BYTES_MAX;
 pub use database::{Database, PendingNumbers};
@@ -44,7 +46,7 @@ pub use yesquel_model::{
     Conflict, Key, LocalId, NodeId, Refusal, ServerId, Timestamp, TooFarAhead, TreeId, TxnId, limits,
 };
 pub use yesquel_server::{
-    Core, CoreError, DataFolder, DataFolderError, Durability, LogOptions, ManualTime, ReplySink,
+    ClockState, Core, CoreError, DataFolder, DataFolderError, Durability, LogOptions, ManualTime, ReplySink,
     SocketCounters, Time, WallTime,
 };
 pub use yesquel_transport::{

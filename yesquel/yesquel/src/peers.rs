@@ -1,22 +1,20 @@
 //! Questions to other servers, by a thread for each of them.
 
-use crate::Error;
+use crate::{Error, stop_flag::StopFlag};
 use std::{
-    cell::RefCell,
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-        mpsc::{Receiver, SyncSender, sync_channel},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
     },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use yesquel_model::ServerId;
 use yesquel_node::PeerQuery;
 use yesquel_server::{Core, DataFolderError};
 use yesquel_transport::{
-    Address, CancelCheck, ConnectError, SocketOptions, SocketTransport, Transport, block_on,
+    Address, ConnectError, LostCall, SocketOptions, SocketTransport, Transport, block_on,
 };
 use yesquel_wire::greeting::Role;
 
@@ -25,6 +23,8 @@ const QUEUED_MAX: usize = 1 << 12;
 /// Time limits of a connection and of a reply. A server asks again after a pause anyway.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// Interval of the reports.
+const REPORT_EVERY: Duration = Duration::from_millis(200);
 
 /// Other servers, and how they are reached.
 #[derive(Clone, Default)]
@@ -54,13 +54,13 @@ struct PeerLink {
 /// The other servers. Dropping it ends its threads.
 pub(crate) struct Peers {
     links: Vec<PeerLink>,
-    ending: Arc<AtomicBool>,
+    ending: StopFlag,
 }
 
 impl Peers {
     /// Starts a thread for each server.
     pub(crate) fn start(core: &Arc<Core>, client: u64, options: &PeerOptions) -> Result<Peers, Error> {
-        let mut peers = Peers { links: Vec::new(), ending: Arc::default() };
+        let mut peers = Peers { links: Vec::new(), ending: StopFlag::default() };
         for (server, address) in &options.servers {
             let options = SocketOptions {
                 credential: options.credential.clone().unwrap_or_default(),
@@ -81,7 +81,7 @@ impl Peers {
                 connection: None,
                 failed: None,
             };
-            let ending = Arc::clone(&peers.ending);
+            let ending = peers.ending.clone();
             let thread = thread::Builder::new().name(format!("yesquel-peer-{}", server.0));
             let thread = thread.spawn(move || asker.run(&receiver, &ending));
             let thread = thread
@@ -110,7 +110,7 @@ impl Peers {
 
 impl Drop for Peers {
     fn drop(&mut self) {
-        self.ending.store(true, Relaxed);
+        self.ending.set();
         for link in &mut self.links {
             link.queries = None;
             if let Some(thread) = link.thread.take() {
@@ -119,15 +119,6 @@ impl Drop for Peers {
             }
         }
     }
-}
-
-thread_local! {
-    /// Whether the server of this thread stops.
-    static ENDING: RefCell<Arc<AtomicBool>> = RefCell::default();
-}
-
-fn is_ending(_: usize) -> bool {
-    ENDING.with_borrow(|ending| ending.load(Relaxed))
 }
 
 /// Asks one server.
@@ -143,21 +134,42 @@ struct PeerAsker {
 }
 
 impl PeerAsker {
-    fn run(mut self, queries: &Receiver<PeerQuery>, ending: &Arc<AtomicBool>) {
+    fn run(mut self, queries: &Receiver<PeerQuery>, ending: &StopFlag) {
         // A call ends early when the server stops.
-        ENDING.set(Arc::clone(ending));
-        let _guard = CancelCheck { is_cancelled: is_ending, argument: 0 }.begin();
-        while let Ok(first) = queries.recv() {
-            if ending.load(Relaxed) {
+        let _guard = ending.cancel_calls();
+        let mut report_at = Instant::now();
+        loop {
+            let first = queries.recv_timeout(report_at.saturating_duration_since(Instant::now()));
+            if ending.is_set() || first == Err(RecvTimeoutError::Disconnected) {
                 return;
             }
-            let batch: Vec<PeerQuery> = std::iter::once(first).chain(queries.try_iter()).collect();
+            let batch: Vec<PeerQuery> = first.into_iter().chain(queries.try_iter()).collect();
+            let is_due = report_at <= Instant::now();
+            if is_due {
+                report_at = Instant::now() + REPORT_EVERY;
+            }
             if let Err(error) = self.connect() {
                 self.note_failure(error.to_string());
                 continue;
             }
-            self.ask(&batch);
+            let (asked, reported) = (self.ask(&batch), if is_due { self.report() } else { Ok(()) });
+            match asked.and(reported) {
+                Ok(()) => self.failed = None,
+                Err(lost) => {
+                    self.connection = None;
+                    self.note_failure(lost.to_string());
+                }
+            }
         }
+    }
+
+    /// Exchanges reports with the server.
+    fn report(&self) -> Result<(), LostCall> {
+        let Some(connection) = &self.connection else { return Ok(()) };
+        let (report, sent) = self.core.begin_report();
+        let reply = block_on(connection.call(self.server, &report))?;
+        self.core.end_report(sent, &reply);
+        Ok(())
     }
 
     fn connect(&mut self) -> Result<(), ConnectError> {
@@ -175,29 +187,23 @@ impl PeerAsker {
     }
 
     /// Sends all questions, then takes the replies.
-    fn ask(&mut self, batch: &[PeerQuery]) {
-        let Some(connection) = &self.connection else { return };
-        let mut lost = None;
+    fn ask(&self, batch: &[PeerQuery]) -> Result<(), LostCall> {
+        let Some(connection) = &self.connection else { return Ok(()) };
+        let mut lost = Ok(());
         let calls: Vec<_> =
             batch.iter().map(|query| (query, connection.call(self.server, &query.bytes()))).collect();
         for (query, call) in calls {
             match block_on(call) {
                 Ok(reply) => self.core.on_peer_reply(query, &reply),
-                Err(error) => lost = Some(error.to_string()),
+                Err(error) => lost = Err(error),
             }
         }
-        match lost {
-            Some(error) => {
-                self.connection = None;
-                self.note_failure(error);
-            }
-            None => self.failed = None,
-        }
+        lost
     }
 
     fn note_failure(&mut self, error: String) {
         if self.failed.is_none() {
-            tracing::warn!(server = self.server.0, %error, "a server cannot be asked for votes");
+            tracing::warn!(server = self.server.0, %error, "another server cannot be reached");
         }
         self.failed = Some(error);
     }

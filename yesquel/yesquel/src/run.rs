@@ -1,6 +1,6 @@
 //! Transactions that retry on conflicts.
 
-use crate::{Database, Error, Map, Transaction, lease::retry_write};
+use crate::{Database, Error, Map, Transaction, write_turn::retry_write};
 use yesquel_model::Timestamp;
 
 /// Maximum number of retries of [`Database::run`].
@@ -64,15 +64,12 @@ impl Database {
         let mut attempts = 0;
         loop {
             // The outer result decides about a retry.
-            let outcome = retry_write(|| {
-                let mut transaction = self.begin();
-                let own = match act(&mut transaction) {
-                    Ok(result) => return transaction.commit().map(|_| Ok(result)),
-                    Err(own) => own,
-                };
-                let lost_to = transaction.lost_to;
-                transaction.rollback();
-                lost_to.map_or(Ok(Err(own)), |refusal| Err(refusal.into()))
+            let outcome = retry_write(self, |transaction| match act(transaction) {
+                Ok(result) => transaction.try_commit().map(|_| Ok(result)),
+                Err(own) => {
+                    transaction.settle(false);
+                    transaction.lost_to.map_or(Ok(Err(own)), |refusal| Err(refusal.into()))
+                }
             });
             match outcome {
                 Ok(done) => return done,
@@ -85,10 +82,9 @@ impl Database {
     /// Writes a value under a key, in a transaction of its own. Returns the commit timestamp. Waits
     /// up to five seconds for [leases](crate::Lease).
     pub fn put(&self, map: Map, key: &[u8], value: &[u8]) -> Result<Timestamp, Error> {
-        retry_write(|| {
-            let mut transaction = self.begin();
+        retry_write(self, |transaction| {
             transaction.put(map, key, value)?;
-            transaction.commit()
+            transaction.try_commit()
         })
     }
 }

@@ -240,7 +240,7 @@ impl<'a> Transaction<'a> {
 
     /// Cleans up after the end of the transaction: bulk-loaded maps have their names, or are
     /// dropped. If this fails, other clients do it.
-    fn settle(&mut self, is_committed: bool) {
+    pub(crate) fn settle(&mut self, is_committed: bool) {
         if self.inner.has_flushed_nothing() {
             return;
         }

@@ -15,7 +15,8 @@ use crate::{
 use std::sync::Arc;
 use yesquel_model::{Conflict, HybridClock, NodeId, Refusal, ServerId, Timestamp, TxnId, limits};
 use yesquel_wire::{
-    Decision, NodeOperation, Operations, Participants, Reply, TransactionOutcome, Vote, WriteOperation,
+    Decision, ENDS_LEASE, NodeOperation, Operations, Participants, Reply, TransactionOutcome, Vote,
+    WriteOperation,
 };
 
 /// What a client states of a transaction when it asks to commit or to vote.
@@ -63,7 +64,7 @@ impl Engine {
         script: OperationScript<'_>,
         prepares: bool,
     ) -> Result<(), Stop> {
-        let holder = TxnId { number: request.payload.lease, ..request.txn };
+        let holder = TxnId { number: request.payload.lease & !ENDS_LEASE, ..request.txn };
         self.check_each(now_ms, holder, snapshot, script)?;
         if !self.queue.is_empty()
             && let Some(queued) = self.queue.before(request.arrival, script)
@@ -118,6 +119,9 @@ impl Engine {
         self.apply_commit(txn, (birth, at), script);
         self.counts.commits += 1;
         self.touch(&operations);
+        if payload.lease & ENDS_LEASE != 0 {
+            self.release(TxnId { number: payload.lease & !ENDS_LEASE, ..txn });
+        }
         Ok(at)
     }
 
@@ -191,6 +195,11 @@ impl Engine {
         self.apply_prepare(now.uptime_ms, txn, vote, script);
         self.prepared_by(txn, connection);
         self.counts.prepares += 1;
+        if payload.lease & ENDS_LEASE != 0
+            && let Some(prepared) = self.prepared.get_mut(&txn)
+        {
+            prepared.ends_lease = Some(TxnId { number: payload.lease & !ENDS_LEASE, ..txn });
+        }
         self.touch(&operations);
         Ok(Reply::Voted(at))
     }
@@ -233,7 +242,9 @@ impl Engine {
         self.reserved_bytes += bytes;
         let yes = Vec::new();
         let recovery = RecoveryTimer::new(uptime_ms, self.settings.recover_age_ms);
-        let prepared = PreparedTxn { at, birth, waits, participants, pending, bytes, yes, recovery };
+        let ends_lease = None;
+        let prepared =
+            PreparedTxn { at, birth, waits, participants, pending, bytes, yes, recovery, ends_lease };
         self.prepared.insert(txn, prepared);
     }
 
@@ -251,6 +262,7 @@ impl Engine {
                 Decision::Commit(at) => Decision::Commit(at.max(prepared.at)),
                 Decision::Abort => Decision::Abort,
             };
+            let ended = prepared.ends_lease.filter(|_| matches!(decision, Decision::Commit(_)));
             let (birth, all) = (prepared.birth, Arc::clone(&prepared.participants));
             let encoded = Participants::encode(&all);
             // They are in order.
@@ -258,6 +270,7 @@ impl Engine {
             self.log_reported(txn.client, effects);
             self.log(&LogRecord::Decide { txn, birth, participants, decision }, effects);
             self.apply_decision(txn, TransactionEnd { decision, birth, participants: all });
+            ended.into_iter().for_each(|holder| self.release(holder));
             return Ok(Reply::Done);
         }
         match (self.outcomes.distributed_outcome(txn), decision) {

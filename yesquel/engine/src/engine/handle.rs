@@ -10,12 +10,13 @@ use crate::{
     record::LogRecord,
     staging::CommitPayload,
     transaction::KnownVote,
+    wanted_lease::WantedLease,
 };
 use yesquel_model::{Refusal, Timestamp, TooFarAhead, TxnId};
 use yesquel_wire::{Malformed, Participants, Reply, Request, Vote};
 
 /// The arrival of a request that comes now.
-const ARRIVES_NOW: u64 = u64::MAX;
+pub(super) const ARRIVES_NOW: u64 = u64::MAX;
 
 impl Engine {
     /// Answers a request, or keeps it until it can be answered. Malformed bytes are an error and
@@ -45,6 +46,11 @@ impl Engine {
             return Ok(());
         }
         let request = Request::decode(bytes)?;
+        if matches!(request, Request::Lease { .. }) {
+            // Requests that wait for an expired lease come first.
+            self.serve_leases(now, effects);
+        }
+        let start = effects.bytes.len();
         let (mut decided, mut queues) = (None, None);
         match &request {
             Request::Decide { txn, .. } => decided = Some(*txn),
@@ -61,6 +67,11 @@ impl Engine {
                 self.delayed.push(DelayedRequest { caller, request: bytes.into(), fits_at_ms });
                 return Ok(());
             }
+            Err(Stop::Queue(wanted)) => {
+                effects.bytes.truncate(start);
+                self.enqueue(now, *wanted, caller, bytes, effects);
+                return Ok(());
+            }
             outcome => outcome,
         };
         if let Some(waits_for) = self.conclude(now, (caller, start), outcome, effects) {
@@ -74,12 +85,7 @@ impl Engine {
                     let came = (since_ms, arrival);
                     self.queue.push(QueuedPrepare::new(txn, caller, request, came, writes));
                 }
-                None => {
-                    self.counts.waits += 1;
-                    self.hasten_recovery(now, waits_for);
-                    let waiting = WaitingRequest { caller, request: request.into(), arrival };
-                    self.waiting.entry(waits_for).or_default().push(waiting);
-                }
+                None => self.keep_waiting(now, (caller, arrival), request, waits_for),
             }
         }
         if let Some(txn) = decided {
@@ -88,11 +94,28 @@ impl Engine {
         } else if self.queue.is_changed {
             self.advance_queue(now, effects);
         }
+        if self.leases.is_freed() {
+            self.serve_leases(now, effects);
+        }
         Ok(())
     }
 
+    /// Keeps a request until a transaction has ended.
+    pub(super) fn keep_waiting(
+        &mut self,
+        now: Now,
+        (caller, arrival): (Caller, u64),
+        request: &[u8],
+        waits_for: TxnId,
+    ) {
+        self.counts.waits += 1;
+        self.hasten_recovery(now, waits_for);
+        let waiting = WaitingRequest { caller, request: request.into(), arrival };
+        self.waiting.entry(waits_for).or_default().push(waiting);
+    }
+
     /// Completes a reply. Returns the transaction that the request must wait for, if there is one.
-    fn conclude(
+    pub(super) fn conclude(
         &mut self,
         now: Now,
         (caller, start): (Caller, usize),
@@ -109,7 +132,7 @@ impl Engine {
             Err(Stop::Wait(_)) if self.frozen.is_some() => {
                 // No outcome can be recorded any more.
                 effects.bytes.truncate(start);
-                self.refuse_for_disk(caller, effects);
+                self.refuse(caller, Refusal::DiskFailed, 0, effects);
             }
             Err(Stop::Wait(txn)) => {
                 effects.bytes.truncate(start);
@@ -119,10 +142,10 @@ impl Engine {
             Err(Stop::Delay { fits_at_ms }) => {
                 effects.bytes.truncate(start);
                 let (given, ours) = (Timestamp::from_ms(fits_at_ms), Timestamp::from_ms(now.wall_ms));
-                let refusal = Refusal::from(TooFarAhead { given, ours });
-                Reply::Refused { operation: None, refusal }.write(&mut effects.bytes);
-                self.reply(caller, start, 0, effects);
+                self.refuse(caller, TooFarAhead { given, ours }.into(), 0, effects);
             }
+            // The caller has queued it.
+            Err(Stop::Queue(_)) => effects.bytes.truncate(start),
             Err(Stop::Forgotten) => {
                 effects.bytes.truncate(start);
                 let clock = self.clock.now(now.wall_ms);
@@ -234,14 +257,15 @@ impl Engine {
                 Reply::Ended(&flags).write(&mut effects.bytes);
                 return Ok((self.lsn, ReplyDurability::Synced));
             }
-            Request::Lease { holder, tree, range, ms, seen } => {
+            Request::Lease { holder, tree, range, ms, wait_ms, seen } => {
                 self.witness(now, seen)?;
-                let (at, needs_lsn) = self.lease(now, holder, (tree, range), ms, effects)?;
+                let wanted = WantedLease { holder, tree, range, ms, wait_ms };
+                let (at, needs_lsn) = self.lease(now, caller, wanted, effects)?;
                 Reply::Leased(at).write(&mut effects.bytes);
                 return Ok((needs_lsn, durability));
             }
             Request::Release { holder } => {
-                self.leases.release(holder);
+                self.release(holder);
                 Reply::Done
             }
             // The driver answers these; it knows more.
@@ -281,9 +305,7 @@ impl Engine {
         while std::mem::take(&mut self.queue.is_changed) {
             for (txn, caller) in self.queue.take_left() {
                 if let Some(caller) = caller {
-                    let (start, refusal) = (effects.bytes.len(), Refusal::GivenUp(txn));
-                    Reply::Refused { operation: None, refusal }.write(&mut effects.bytes);
-                    self.reply(caller, start, self.lsn, effects);
+                    self.refuse(caller, Refusal::GivenUp(txn), self.lsn, effects);
                 }
                 self.wake(now, txn, effects);
             }

@@ -60,7 +60,8 @@ impl Engine {
 
     /// Returns the status. Visits each node.
     pub fn status(&mut self, now: Now) -> ServerStatus {
-        let clock = self.clock(now);
+        // Only shown: the clock of a server that serves nothing must not advance.
+        let clock = self.clock.last().max(Timestamp::from_ms(now.wall_ms));
         let second = self.samples.second;
         let mut trees: BTreeMap<TreeId, TreeStatus> = BTreeMap::new();
         let (mut by_cells, mut by_load) = (Buckets::default(), Buckets::default());

@@ -12,7 +12,8 @@ use std::io;
 use subtle::ConstantTimeEq;
 use thiserror::Error;
 use yesquel_engine::Caller;
-use yesquel_model::ServerId;
+use yesquel_model::{ServerId, Timestamp};
+use yesquel_node::ClockState;
 use yesquel_wire::{
     ClientHeartbeat, Malformed, Request,
     frame::{FrameError, Inbox},
@@ -226,9 +227,16 @@ impl ClientConnection {
     ) -> Result<Option<u64>, CloseReason> {
         let Some((hello, length)) = Hello::decode(self.inbox.unread())? else { return Ok(None) };
         let client = hello.client;
-        match admission.judge(&hello, clients) {
-            Ok(version) => {
-                let (server, now) = (admission.server, session.clock());
+        let admitted = admission.judge(&hello, clients).and_then(|version| match session.clock() {
+            Ok(now) => Ok((version, now)),
+            // A server may compare its clock here; requests of clients are held or refused.
+            Err(ClockState::Comparing) => Ok((version, Timestamp::ZERO)),
+            Err(_) if hello.role == Role::Peer => Ok((version, Timestamp::ZERO)),
+            Err(state) => Err(Denial::NotReady(state.to_string())),
+        });
+        match admitted {
+            Ok((version, now)) => {
+                let server = admission.server;
                 self.role = hello.role;
                 let requests_max = REQUESTS_MAX as u32;
                 self.out = Welcome::Served { version, server, requests_max, now }.encode();

@@ -10,7 +10,7 @@ use std::{
     task::{Poll, Waker},
     time::Duration,
 };
-use yesquel_engine::Caller;
+use yesquel_engine::{Caller, Now};
 use yesquel_model::{ServerId, Timestamp};
 use yesquel_node::PeerQuery;
 use yesquel_transport::{HeartbeatSource, LossCause, LostCall, ReplyHandler, Transport};
@@ -61,13 +61,30 @@ pub(crate) struct SimulatedConnection {
     heartbeat: Option<ClientHeartbeat>,
 }
 
+/// A call of a server to another one.
+#[derive(Debug, Clone)]
+pub(super) struct PeerCall {
+    server: usize,
+    /// The incarnation of the calling server.
+    epoch: u64,
+    content: PeerCallContent,
+}
+
+#[derive(Debug, Clone)]
+enum PeerCallContent {
+    /// A question for a vote.
+    Query(PeerQuery),
+    /// A report that was sent at a time.
+    Report { sent: Now },
+}
+
 /// A request in flight.
 #[derive(Default)]
 pub(crate) struct PendingRequest {
     reply: Option<Result<Vec<u8>, ()>>,
     waker: Option<Waker>,
-    /// Set if a server asks another for its vote: the asking server, its incarnation, the question.
-    ask: Option<(usize, u64, PeerQuery)>,
+    /// Set if a server calls another one.
+    by_server: Option<PeerCall>,
     /// Takes the reply if no task waits for it.
     handler: Option<ReplyHandler>,
 }
@@ -114,16 +131,10 @@ impl Cluster {
     }
 
     /// Sends a request and returns the number of the call.
-    fn call(
-        &mut self,
-        peer: usize,
-        server: usize,
-        bytes: Vec<u8>,
-        ask: Option<(usize, u64, PeerQuery)>,
-    ) -> u64 {
-        let is_ask = ask.is_some();
-        let number = self.new_call(ask);
-        if !is_ask && !self.count_call(peer) {
+    fn call(&mut self, peer: usize, server: usize, bytes: Vec<u8>, by_server: Option<PeerCall>) -> u64 {
+        let is_client = by_server.is_none();
+        let number = self.new_call(by_server);
+        if is_client && !self.count_call(peer) {
             return number;
         }
         if let (Some(task), Some(on_request), Ok(request)) =
@@ -136,7 +147,7 @@ impl Cluster {
                 self.links[link].calls.push(number);
                 self.send(link, MessageBody::Request { call: number, bytes });
                 let ClientProcess { calls, ref cuts, .. } = self.processes[peer];
-                let cut = cuts.iter().find(|(call, ..)| !is_ask && *call == calls);
+                let cut = cuts.iter().find(|(call, ..)| is_client && *call == calls);
                 if let Some((_, after_us, cut)) = cut.copied() {
                     self.after(after_us, SimulationEvent::Cut { link, cut });
                 }
@@ -149,9 +160,9 @@ impl Cluster {
         number
     }
 
-    fn new_call(&mut self, ask: Option<(usize, u64, PeerQuery)>) -> u64 {
+    fn new_call(&mut self, by_server: Option<PeerCall>) -> u64 {
         self.last_call += 1;
-        self.calls.insert(self.last_call, PendingRequest { ask, ..PendingRequest::default() });
+        self.calls.insert(self.last_call, PendingRequest { by_server, ..PendingRequest::default() });
         self.last_call
     }
 
@@ -241,10 +252,13 @@ impl Cluster {
     /// Ends a call with a reply, or with a failure.
     pub(super) fn complete(&mut self, call: u64, reply: Result<Vec<u8>, ()>) {
         let Some(known) = self.calls.get_mut(&call) else { return };
-        if let Some((server, epoch, ask)) = known.ask.take() {
+        if let Some(PeerCall { server, epoch, content }) = known.by_server.take() {
             self.calls.remove(&call);
             if let (Ok(reply), true) = (reply, self.is_up(server, epoch)) {
-                self.on_peer_reply(server, &ask, &reply);
+                match content {
+                    PeerCallContent::Query(query) => self.on_peer_reply(server, &query, &reply),
+                    PeerCallContent::Report { sent } => self.on_report(server, sent, &reply),
+                }
             }
             return;
         }
@@ -339,9 +353,25 @@ impl Cluster {
     }
 
     /// Sends a server's question for another one's vote.
-    pub(super) fn ask(&mut self, server: usize, ask: PeerQuery) {
-        let (bytes, epoch, to) = (ask.bytes(), self.servers[server].epoch, usize::from(ask.server().0));
-        self.call(peer_of_server(server), to, bytes, Some((server, epoch, ask)));
+    pub(super) fn ask(&mut self, server: usize, query: PeerQuery) {
+        let (bytes, other) = (query.bytes(), usize::from(query.server().0));
+        self.call_server(server, other, bytes, PeerCallContent::Query(query));
+    }
+
+    /// Sends the reports of a server to the others.
+    pub(super) fn send_reports(&mut self, server: usize) {
+        for other in (0..SERVERS).filter(|other| *other != server) {
+            let (sent, _) = (self.wall_clock(server), self.clock(server));
+            let Some(running) = &mut self.servers[server].running else { return };
+            let report = running.core.begin_report();
+            self.call_server(server, other, report, PeerCallContent::Report { sent });
+        }
+    }
+
+    fn call_server(&mut self, server: usize, other: usize, bytes: Vec<u8>, content: PeerCallContent) {
+        let epoch = self.servers[server].epoch;
+        let call = PeerCall { server, epoch, content };
+        self.call(peer_of_server(server), other, bytes, Some(call));
     }
 }
 

@@ -2,7 +2,7 @@
 //! `yesquel-server` drives them by threads.
 
 use super::{Cluster, SharedCluster, SimulationEvent, network::OWN, peer_of_server};
-use crate::disk::SimulatedDisk;
+use crate::{disk::SimulatedDisk, fault::SERVERS};
 use std::{
     cell::RefCell,
     future::poll_fn,
@@ -20,6 +20,8 @@ use yesquel_transport::HeartbeatSource;
 use yesquel_wire::{ClientHeartbeat, Decision};
 
 const TICK_US: u64 = 50_000;
+/// Interval of reports to the other servers.
+const REPORT_US: u64 = 400_000;
 
 /// What a log record states about a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,9 +94,10 @@ impl SimulatedServer {
         EngineSettings {
             server: ServerId(self.number as u16),
             recover_after_ms: 200,
+            grace_ms: 2_000,
             // At two cells a node with many is split into parts of one.
             node_cells_max: 4 - self.number % 3,
-            node_load_max: 6,
+            node_load_max: 5,
             ..EngineSettings::default()
         }
     }
@@ -190,6 +193,19 @@ impl Cluster {
             running.core.engine().undecided().count() < before
         });
         self.counts.recovered += u64::from(recovered == Some(true));
+    }
+
+    /// Takes another server's answer to a report.
+    pub(super) fn on_report(&mut self, at: usize, sent: Now, reply: &[u8]) {
+        self.step(at, |running, now, _| running.core.end_report(now, sent, reply));
+    }
+
+    /// Sends reports to the other servers now and then.
+    pub(super) fn report(&mut self, at: usize, epoch: u64) {
+        if self.is_up(at, epoch) {
+            self.send_reports(at);
+            self.after(REPORT_US, SimulationEvent::Report { server: at, epoch });
+        }
     }
 
     pub(super) fn tick(&mut self, at: usize, epoch: u64) {
@@ -312,7 +328,7 @@ impl Cluster {
         if server.running.is_some() {
             return;
         }
-        let OpenedGroup { core, log, .. } = match server.open() {
+        let OpenedGroup { mut core, log, .. } = match server.open() {
             Ok(opened) => opened,
             Err(_) if server.disk.power_is_lost() => {
                 let (seed, down_us) = server.outage;
@@ -331,6 +347,7 @@ impl Cluster {
         if wait_ms > 0 {
             return self.after(wait_ms * 1_000, SimulationEvent::Start { server: at });
         }
+        core.compare_with(SERVERS - 1);
         let server = &mut self.servers[at];
         let synced = core.synced();
         assert!(
@@ -358,6 +375,7 @@ impl Cluster {
         self.counts.restarts += u64::from(epoch > 1);
         self.changed.push(at);
         self.after(TICK_US, SimulationEvent::Tick { server: at, epoch });
+        self.report(at, epoch);
     }
 }
 

@@ -121,6 +121,18 @@ fn arrived(scan: &TreeScan, place: &mut RecordPosition, is_there: bool) -> c_int
     OK
 }
 
+/// Replaces the record at a cursor by a copy with bytes after its end. SQLite keeps pointers into
+/// the copy, so that the second call for a row makes no other.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_pad(scan: &mut TreeScan, place: &mut RecordPosition) {
+    answer(|| {
+        if !scan.is_padded(place.record) {
+            place.record = scan.padded_record().as_ptr();
+        }
+        Ok(OK)
+    });
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_first(scan: &mut TreeScan, place: &mut RecordPosition) -> c_int {
     answer(|| scan.first().map(|is_there| arrived(scan, place, is_there)))

@@ -107,13 +107,16 @@ fn done(done: Result<bool, TreeError>) -> u64 {
         Ok(done) => return u64::from(done),
         Err(error) => error,
     };
-    let disk_failed = |error: &RequestError| {
-        matches!(error, RequestError::Refused(Refusal::DiskFailed | Refusal::DiskLost))
+    let serves_nothing = |error: &RequestError| {
+        matches!(
+            error,
+            RequestError::Refused(Refusal::DiskFailed | Refusal::DiskLost | Refusal::ClockDiffers { .. })
+        )
     };
     let is_expected = match &error {
-        TreeError::Client(error) | TreeError::Commit(CommitError::Unknown(error)) => disk_failed(error),
+        TreeError::Client(error) | TreeError::Commit(CommitError::Unknown(error)) => serves_nothing(error),
         TreeError::Commit(CommitError::Refused { refusal, .. }) => {
-            matches!(refusal, Refusal::DiskFailed | Refusal::DiskLost)
+            matches!(refusal, Refusal::DiskFailed | Refusal::DiskLost | Refusal::ClockDiffers { .. })
         }
         _ => false,
     };

@@ -141,6 +141,9 @@ fn apply(state: &mut State, effect: &Effect) -> bool {
 pub(crate) struct History {
     /// Whether the run has faults.
     has_faults: bool,
+    /// Servers whose disks fail. Until their restart they give snapshots from before what they have
+    /// lost, perhaps also from before what they have kept.
+    disk_failures: BTreeSet<ServerId>,
     permanent: Vec<Tree>,
     pub(crate) attempts: Vec<Attempt>,
     observations: Vec<Observation>,
@@ -151,9 +154,10 @@ pub(crate) struct History {
 }
 
 impl History {
-    pub(crate) fn new(has_faults: bool) -> History {
+    pub(crate) fn new(has_faults: bool, disk_failures: BTreeSet<ServerId>) -> History {
         History {
             has_faults,
+            disk_failures,
             permanent: Vec::new(),
             attempts: Vec::new(),
             observations: Vec::new(),
@@ -203,7 +207,9 @@ impl History {
         match request {
             Request::Commit { txn, .. } | Request::Prepare { txn, .. } => attempt.txns.push(*txn),
             // The server that sets the snapshot has applied all its commits.
-            Request::Read { snapshot: None, .. } if attempt.end == End::Open => {
+            Request::Read { snapshot: None, .. }
+                if attempt.end == End::Open && !self.disk_failures.contains(&server) =>
+            {
                 let acknowledged = self.acknowledged.get(&server).copied().unwrap_or_default();
                 attempt.after = attempt.after.max(acknowledged);
             }
@@ -217,7 +223,11 @@ impl History {
         assert!(known.snapshot.is_none() || known.snapshot == snapshot, "the snapshot has changed");
         known.snapshot = snapshot;
         if let Some(snapshot) = snapshot {
-            assert!(snapshot >= known.after, "{known:?} does not see an acknowledged commit");
+            assert!(
+                snapshot >= known.after,
+                "{known:?} does not see an acknowledged commit {:?}",
+                self.acknowledged
+            );
         }
         let own = known.effects.clone();
         // A read answered by own writes takes no snapshot.
@@ -420,6 +430,7 @@ impl History {
             Refusal::GivenUp(_)
             | Refusal::SnapshotTooOld { .. }
             | Refusal::TooFarAhead(_)
+            | Refusal::ClockDiffers { .. }
             | Refusal::DiskFailed
             | Refusal::DiskLost => assert!(self.has_faults, "{attempt:?}: {error}"),
             // A split must not fail a transaction.

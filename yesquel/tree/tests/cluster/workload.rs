@@ -5,8 +5,9 @@ use crate::{
     steps::{Act, Step},
 };
 use std::{cell::RefCell, collections::VecDeque, rc::Rc};
+use yesquel_model::ServerId;
 use yesquel_model::Timestamp;
-use yesquel_simulation::{PROCESSES, TASKS, process_of};
+use yesquel_simulation::{InjectedFault, PROCESSES, TASKS, process_of};
 use yesquel_tree::Tree;
 
 /// The workload, as the tasks share it.
@@ -54,6 +55,12 @@ pub(crate) struct Workload {
 impl Workload {
     pub(crate) fn new(steps: &[Step]) -> Workload {
         let has_faults = steps.iter().any(|step| matches!(step, Step::Fault(fault) if fault.is_adverse()));
+        let disk_failures = steps.iter().filter_map(|step| match step {
+            Step::Fault(
+                InjectedFault::SyncFailure { server, .. } | InjectedFault::DiskFull { server, .. },
+            ) => Some(ServerId(*server as u16)),
+            _ => None,
+        });
         let mut programs = vec![VecDeque::new(); TASKS];
         for step in steps {
             if let Step::Act { task, pause_us, act } = step {
@@ -63,7 +70,7 @@ impl Workload {
         Workload {
             programs,
             slots: Vec::new(),
-            history: History::new(has_faults),
+            history: History::new(has_faults, disk_failures.collect()),
             committed: Default::default(),
             counts: WorkCounts::default(),
         }

@@ -1,0 +1,154 @@
+//! Leases of a connection: BEGIN IMMEDIATE takes one, and so does a commit that meets another
+//! connection's lease.
+
+use super::SqlSession;
+use crate::{code::ResultCode, schema::COOKIES};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+use yesquel::{CancelCheck, Lease, Map, check_cancelled};
+
+/// Duration of a lease, after which the lease of a silent process expires.
+const LEASE_TIME: Duration = Duration::from_secs(10);
+
+/// Interval at which a commit is retried that leases of other kinds refuse.
+const RETRY_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Leases of a connection.
+#[derive(Debug, Default)]
+pub(super) struct SessionLeases {
+    /// Keeps others from writing, with the time when it was last extended.
+    pub(super) held: Option<(Lease, Instant)>,
+    /// A request that keeps its place in the server's queue until the next attempt.
+    place: Option<Lease>,
+    /// What the next transaction leases first, and until when it waits for that; `None`: not at all.
+    pub(super) wanted: Option<(Map, Option<Instant>)>,
+    /// The last commit had waited for its turn and then lost a race.
+    lost_turn: Option<(Map, Instant)>,
+}
+
+impl SessionLeases {
+    fn renew(&mut self, cancel_check: CancelCheck) {
+        if let Some((lease, since)) = &mut self.held
+            && since.elapsed() > LEASE_TIME / 3
+            && {
+                let _waits = cancel_check.begin();
+                lease.renew(LEASE_TIME).is_ok()
+            }
+        {
+            *since = Instant::now();
+        }
+    }
+}
+
+impl SqlSession {
+    /// Takes a lease on the tables of a schema until the transaction ends, which must not have
+    /// begun: earlier reads are invalid. Waits for its turn for `wait` at most.
+    pub(crate) fn take_lease(&mut self, cookies: Map, wait: Duration) -> Result<(), ResultCode> {
+        self.shared.check_process()?;
+        if self.leases.held.is_some() || self.has_written {
+            return Ok(());
+        }
+        let lease = self.wait_for_lease(cookies, wait)?;
+        self.drop_transaction(false);
+        self.leases.held = Some((lease, Instant::now()));
+        Ok(())
+    }
+
+    fn wait_for_lease(&mut self, cookies: Map, wait: Duration) -> Result<Lease, ResultCode> {
+        let _waits = self.waits();
+        let lease = match self.leases.place.take().filter(|place| place.map() == cookies) {
+            Some(place) => Ok(place),
+            None => self.database.lease_to_take(cookies, COOKIES..=COOKIES),
+        };
+        let mut lease = lease.map_err(|error| self.code_of(&error))?;
+        match lease.take(LEASE_TIME, wait) {
+            Ok(()) => Ok(lease),
+            Err(error) => {
+                let code = self.code_of(&error);
+                self.leases.place = Some(lease).filter(|_| code == ResultCode::BUSY);
+                Err(code)
+            }
+        }
+    }
+
+    /// Takes the lease that an earlier failure suggests, before a transaction begins.
+    pub(super) fn take_wanted_lease(&mut self) {
+        self.leases.lost_turn = None;
+        let Some((cookies, until)) = self.leases.wanted.take() else { return };
+        let wait = until.map(|until| until.saturating_duration_since(Instant::now()));
+        // If another one holds it for longer, the transaction goes on without, and may fail again.
+        let _ = self.take_lease(cookies, wait.unwrap_or_default());
+    }
+
+    /// Notes that the statement runs again whose commit has lost a race. It takes its lease first if
+    /// it had to wait for its turn: it would wait again, and lose again.
+    pub(crate) fn wants_turn(&mut self) {
+        if let Some((cookies, until)) = self.leases.lost_turn.take() {
+            self.leases.wanted = Some((cookies, Some(until)));
+        }
+    }
+
+    /// Extends the lease, if there is one.
+    pub(crate) fn renew(&mut self) {
+        self.leases.renew(self.cancel_check);
+    }
+
+    /// Ends the lease of a transaction that ends. A commit there has released it.
+    pub(super) fn end_lease(&mut self, is_committed: bool) {
+        match self.leases.held.take() {
+            Some((lease, _)) if is_committed && self.written.contains(&lease.map()) => lease.forget(),
+            held => {
+                let _waits = held.is_some().then(|| self.waits());
+                drop(held);
+            }
+        }
+    }
+
+    /// Commits. Waits for leases of others for `wait` at most.
+    pub(crate) fn commit(&mut self, wait: Duration) -> Result<(), ResultCode> {
+        match self.try_commit() {
+            Err(ResultCode::BUSY) if !wait.is_zero() => self.commit_in_turn(wait),
+            outcome => outcome,
+        }
+    }
+
+    /// Queues for a lease of its own, and commits under it.
+    fn commit_in_turn(&mut self, wait: Duration) -> Result<(), ResultCode> {
+        let (until, held_before) = (Instant::now() + wait, self.leases.held.is_some());
+        loop {
+            match self.written.first().copied() {
+                Some(cookies) if self.leases.held.is_none() => {
+                    let rest = until.saturating_duration_since(Instant::now());
+                    let lease = self.wait_for_lease(cookies, rest)?;
+                    if let Some(open) = &mut self.open {
+                        open.with_dependent_mut(|_, running| {
+                            running.as_mut().map(|transaction| transaction.releases(&lease))
+                        });
+                    }
+                    self.leases.held = Some((lease, Instant::now()));
+                    self.leases.lost_turn = Some((cookies, until));
+                }
+                // The other lease is of another database, or of a part of a table.
+                _ => {
+                    let _waits = self.waits();
+                    thread::sleep(RETRY_INTERVAL);
+                    if check_cancelled() {
+                        return Err(ResultCode::INTERRUPT);
+                    }
+                }
+            }
+            match self.try_commit() {
+                Err(ResultCode::BUSY) if Instant::now() < until => {}
+                outcome => {
+                    // The application may take its time to roll back.
+                    if outcome.is_err() && !held_before {
+                        self.end_lease(false);
+                    }
+                    return outcome;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! What servers regularly tell each other.
+
+use crate::{ByteReader, ByteWriter, HorizonReport, Malformed};
+use yesquel_model::{ServerId, Timestamp};
+
+/// First byte of the message, which no request has.
+const PEER_REPORT: u8 = 64;
+
+/// A server's report to another one, which answers with its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerReport {
+    /// The server that reports.
+    pub server: ServerId,
+    /// Its machine's wall clock, in milliseconds since 1970.
+    pub wall_ms: u64,
+    /// The oldest two snapshots that its clients hold, in order.
+    pub oldest: [Option<Timestamp>; 2],
+    /// Whether they hold further snapshots above these two.
+    pub more: bool,
+    /// The group's horizon, and what it has prepared below.
+    pub horizon: HorizonReport,
+}
+
+impl PeerReport {
+    /// Whether a message is a report.
+    pub fn is_report(bytes: &[u8]) -> bool {
+        bytes.first() == Some(&PEER_REPORT)
+    }
+
+    /// Encodes the report.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(32);
+        let [oldest, next] = self.oldest.map(Option::unwrap_or_default);
+        let mut writer = ByteWriter(&mut bytes);
+        writer.byte(PEER_REPORT).number(u64::from(self.server.0)).number(self.wall_ms);
+        writer.timestamp(oldest).timestamp(next).byte(self.more.into());
+        writer.bytes(&self.horizon.encode());
+        bytes
+    }
+
+    /// Decodes a report. Later versions may append fields.
+    pub fn decode(bytes: &[u8]) -> Result<PeerReport, Malformed> {
+        let mut reader = ByteReader::new(bytes);
+        let before = reader;
+        if reader.byte()? != PEER_REPORT {
+            return Err(before.malformed("no report of a server"));
+        }
+        let (server, wall_ms) = (reader.server()?, reader.number()?);
+        let oldest = [reader.timestamp()?, reader.timestamp()?];
+        let oldest = oldest.map(|oldest| Some(oldest).filter(|oldest| *oldest != Timestamp::ZERO));
+        let before = reader;
+        let more = match reader.byte()? {
+            0 => false,
+            1 => true,
+            _ => return Err(before.malformed("a flag that is neither 0 nor 1")),
+        };
+        let horizon = HorizonReport::decode(reader.bytes()?)?;
+        Ok(PeerReport { server, wall_ms, oldest, more, horizon })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use yesquel_model::TxnId;
+
+    #[test]
+    fn reports_round_trip() {
+        for (oldest, more) in [([None; 2], false), ([Some(Timestamp(9)), Some(Timestamp(12))], true)] {
+            let prepared = vec![TxnId { client: 3, number: 4 }];
+            let horizon = HorizonReport { horizon: Timestamp(7), prepared };
+            let wall_ms = 1_700_000_000_000;
+            let report = PeerReport { server: ServerId(7), wall_ms, oldest, more, horizon };
+            let bytes = report.encode();
+            assert!(PeerReport::is_report(&bytes));
+            assert_eq!(PeerReport::decode(&bytes), Ok(report));
+            for length in 0..bytes.len() {
+                assert!(PeerReport::decode(&bytes[..length]).is_err());
+            }
+        }
+    }
+}

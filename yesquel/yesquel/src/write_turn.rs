@@ -1,0 +1,106 @@
+//! Writes that wait for leases of others: after a refusal they queue for leases of their own.
+
+use crate::{Database, Error, Transaction, lease::wait_for_lease};
+use std::{
+    collections::BTreeMap,
+    thread,
+    time::{Duration, Instant},
+};
+use yesquel_client::LeaseHolder;
+use yesquel_model::{KeyRange, NodeId};
+use yesquel_transport::{block_on, check_cancelled};
+
+/// Time that [`Database::run`] and [`Database::put`] wait for leases of others.
+const LEASE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Duration of a write's own leases. A write that takes longer goes on without them.
+const TURN_TIME: Duration = Duration::from_secs(1);
+
+/// Interval of retries without a range to queue for.
+const RETRY_INTERVAL: Duration = Duration::from_millis(5);
+
+/// The leases of one write, released when this is dropped.
+struct WriteTurn<'a> {
+    database: &'a Database,
+    holder: LeaseHolder,
+    ranges: BTreeMap<NodeId, KeyRange>,
+}
+
+impl<'a> WriteTurn<'a> {
+    /// Waits for leases of the given ranges, in their order, which is the same for all writes, so
+    /// that there is no deadlock.
+    fn wait(
+        database: &'a Database,
+        ranges: BTreeMap<NodeId, KeyRange>,
+        until: Instant,
+    ) -> Result<WriteTurn<'a>, Error> {
+        let turn = WriteTurn { database, holder: database.trees().client().new_lease_holder(), ranges };
+        for (root, range) in &turn.ranges {
+            let rest = until.saturating_duration_since(Instant::now());
+            wait_for_lease(database, *root, range.clone(), &turn.holder, TURN_TIME, rest)?;
+        }
+        Ok(turn)
+    }
+
+    /// Notes a commit, which has released the leases at the servers of what it has written.
+    fn committed(&mut self, written: &BTreeMap<NodeId, KeyRange>) {
+        self.ranges.retain(|root, _| written.keys().all(|other| other.server != root.server));
+    }
+}
+
+impl Drop for WriteTurn<'_> {
+    fn drop(&mut self) {
+        let mut released = None;
+        for root in self.ranges.keys() {
+            if released.replace(root.server) != Some(root.server) {
+                // If the server misses this, the leases expire.
+                let _ = block_on(self.database.trees().client().release(root.server, &self.holder));
+            }
+        }
+    }
+}
+
+/// Runs a transaction that `act` commits; again while leases of others refuse it, for five seconds at
+/// most. Each time it first queues for leases of what it was about to write, so that it has its turn
+/// however many others write there.
+pub(crate) fn retry_write<T>(
+    database: &Database,
+    mut act: impl FnMut(&mut Transaction<'_>) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let (mut until, mut turn) = (None, None::<WriteTurn<'_>>);
+    loop {
+        let mut transaction = database.begin();
+        if let Some(turn) = &turn {
+            transaction.inner.within_lease(&turn.holder.ending());
+        }
+        let error = match act(&mut transaction) {
+            Err(error @ Error::Leased(_)) => error,
+            outcome => {
+                if let (Ok(_), Some(turn)) = (&outcome, &mut turn) {
+                    turn.committed(&transaction.inner.touched());
+                }
+                if outcome.is_err() {
+                    transaction.rollback();
+                }
+                return outcome;
+            }
+        };
+        let touched = transaction.inner.touched();
+        transaction.rollback();
+        // Before it waits for others.
+        drop(turn.take());
+        let until = *until.get_or_insert_with(|| Instant::now() + LEASE_TIMEOUT);
+        if Instant::now() >= until {
+            return Err(error);
+        }
+        if touched.is_empty() {
+            // Another transaction of the caller was refused.
+            thread::sleep(RETRY_INTERVAL);
+            if check_cancelled() {
+                return Err(Error::Interrupted("interrupted while others hold a lease".to_owned()));
+            }
+        } else {
+            turn = Some(WriteTurn::wait(database, touched, until)?);
+        }
+    }
+}
