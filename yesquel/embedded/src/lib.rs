@@ -286,6 +286,7 @@ impl Transport for EmbeddedServer {
     }
 
     fn clock(&self) -> Timestamp {
+        // A server that does not serve yet gives out no time: the first reply names it.
         self.core.session().clock().unwrap_or_default()
     }
 

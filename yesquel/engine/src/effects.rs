@@ -132,8 +132,12 @@ impl Effects {
     pub fn push_reply(&mut self, caller: Caller, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.bytes.len();
         write(&mut self.bytes);
-        let (durability, bytes) = (ReplyDurability::Configured, start..self.bytes.len());
-        self.replies.push(AddressedReply { caller, needs_lsn: 0, durability, bytes });
+        self.replies.push(AddressedReply {
+            caller,
+            needs_lsn: 0,
+            durability: ReplyDurability::Configured,
+            bytes: start..self.bytes.len(),
+        });
     }
 
     /// Iterates over the records' bytes.

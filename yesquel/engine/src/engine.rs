@@ -283,12 +283,12 @@ impl Engine {
 
     /// Refuses all requests that wait.
     pub fn refuse_waiting(&mut self, refusal: Refusal, effects: &mut Effects) {
-        let queued = self.queue.remove(|_| true).into_iter().map(|queued| queued.caller);
         let waiting = std::mem::take(&mut self.waiting).into_values().flatten();
+        let queued = self.queue.remove(|_| true).into_iter().map(|queued| queued.caller);
         let delayed = std::mem::take(&mut self.delayed).into_iter().map(|delayed| delayed.caller);
         let leased = self.leases.take_waiting();
-        let waiting = waiting.map(|waiting| waiting.caller).chain(queued).chain(delayed).chain(leased);
-        for caller in waiting {
+        let waiting = waiting.map(|waiting| waiting.caller);
+        for caller in waiting.chain(queued).chain(delayed).chain(leased) {
             self.refuse(caller, refusal, 0, effects);
         }
     }
@@ -340,8 +340,8 @@ impl Engine {
         self.snapshots.hold(connection, oldest, more);
     }
 
-    /// Ends a connection: its snapshots and leases are released and its waiting requests dropped. The
-    /// transactions that have voted on it are recovered at the next [`tick`](Self::tick).
+    /// Ends a connection: its snapshots and leases are released and its waiting requests dropped.
+    /// The transactions that have voted on it are recovered at the next [`tick`](Self::tick).
     pub fn disconnected(&mut self, connection: u64) {
         self.snapshots.hold(connection, [None; 2], false);
         self.leases.disconnected(connection);

@@ -49,11 +49,6 @@ impl Server {
         server
     }
 
-    /// The birth of a transaction that begins to commit.
-    fn birth(&self) -> Timestamp {
-        Timestamp::from_ms(self.now.wall_ms)
-    }
-
     /// Sends a request on the client's connection. Returns the replies of the step, by client.
     fn send(&mut self, client: u64, request: &Request<'_>) -> Vec<(u64, Answer)> {
         let (mut bytes, mut effects) = (Vec::new(), Effects::default());
@@ -78,8 +73,8 @@ impl Server {
         let bytes = Operations::encode([&NodeOperation { node: leaf(), write }]);
         self.numbers += 1;
         let (txn, operations) = (TxnId { client, number: self.numbers }, Operations::decode(&bytes).unwrap());
+        let birth = Timestamp::from_ms(self.now.wall_ms);
         let (snapshot, seen, staged) = (None, Timestamp::ZERO, None);
-        let birth = self.birth();
         self.send(client, &Request::Commit { txn, birth, snapshot, seen, lease, staged, operations })
     }
 
@@ -92,7 +87,8 @@ impl Server {
         let participants = Participants::encode(&[ServerId(0), ServerId(1)]);
         let participants = Participants::decode(&participants).unwrap();
         let (snapshot, seen, staged) = (None, Timestamp::ZERO, None);
-        let (birth, waits) = (self.birth(), false);
+        let birth = Timestamp::from_ms(self.now.wall_ms);
+        let waits = false;
         let request =
             Request::Prepare { txn, birth, waits, snapshot, seen, participants, lease, staged, operations };
         assert_eq!(self.send(client, &request), [(client, Answer::Done)]);
@@ -102,8 +98,10 @@ impl Server {
     fn decide(&mut self, txn: TxnId, is_committed: bool) -> Vec<(u64, Answer)> {
         let at = self.engine.clock(self.now);
         let decision = if is_committed { Decision::Commit(at) } else { Decision::Abort };
-        let (birth, participants) = (self.birth(), Participants::NONE);
-        self.send(txn.client, &Request::Decide { txn, birth, participants, decision })
+        self.send(
+            txn.client,
+            &Request::Decide { txn, birth: Timestamp::ZERO, participants: Participants::NONE, decision },
+        )
     }
 
     fn after(&mut self, ms: u64) -> Vec<(u64, Answer)> {

@@ -106,8 +106,8 @@ pub struct GroupCore {
     failed: Option<String>,
     sync_wanted: Option<SyncWanted>,
     queries: Vec<PeerQuery>,
-    /// What this group has told the others about its horizon, and what it tells them once a record
-    /// is synced.
+    /// What this group tells the others about its horizon, and what it will tell them once a record
+    /// is on disk.
     horizon: HorizonReport,
     next_horizon: Option<(HorizonReport, u64)>,
     log_bytes: u64,
@@ -453,11 +453,6 @@ impl GroupCore {
         GroupWork { full: engine.take_full(), hot: engine.take_hot(), empty: engine.take_empty() }
     }
 
-    /// Takes the questions to other groups.
-    pub fn take_queries(&mut self) -> Vec<PeerQuery> {
-        std::mem::take(&mut self.queries)
-    }
-
     /// Whether replies wait for a sync that the durability does not make.
     pub fn is_sync_wanted(&self) -> bool {
         self.sync_wanted.is_some()
@@ -466,6 +461,11 @@ impl GroupCore {
     /// Takes the wish of replies for a sync.
     pub(crate) fn take_sync_wanted(&mut self) -> Option<SyncWanted> {
         self.sync_wanted.take()
+    }
+
+    /// Takes the questions to other groups.
+    pub fn take_queries(&mut self) -> Vec<PeerQuery> {
+        std::mem::take(&mut self.queries)
     }
 
     /// Returns the records to write.

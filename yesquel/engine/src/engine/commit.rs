@@ -15,8 +15,7 @@ use crate::{
 use std::sync::Arc;
 use yesquel_model::{Conflict, HybridClock, NodeId, Refusal, ServerId, Timestamp, TxnId, limits};
 use yesquel_wire::{
-    Decision, ENDS_LEASE, NodeOperation, Operations, Participants, Reply, TransactionOutcome, Vote,
-    WriteOperation,
+    Decision, NodeOperation, Operations, Participants, Reply, TransactionOutcome, Vote, WriteOperation,
 };
 
 /// What a client states of a transaction when it asks to commit or to vote.
@@ -64,7 +63,7 @@ impl Engine {
         script: OperationScript<'_>,
         prepares: bool,
     ) -> Result<(), Stop> {
-        let holder = TxnId { number: request.payload.lease & !ENDS_LEASE, ..request.txn };
+        let holder = request.payload.holder(request.txn);
         self.check_each(now_ms, holder, snapshot, script)?;
         if !self.queue.is_empty()
             && let Some(queued) = self.queue.before(request.arrival, script)
@@ -119,8 +118,8 @@ impl Engine {
         self.apply_commit(txn, (birth, at), script);
         self.counts.commits += 1;
         self.touch(&operations);
-        if payload.lease & ENDS_LEASE != 0 {
-            self.release(TxnId { number: payload.lease & !ENDS_LEASE, ..txn });
+        if let Some(holder) = payload.ended_lease(txn) {
+            self.release(holder);
         }
         Ok(at)
     }
@@ -195,10 +194,8 @@ impl Engine {
         self.apply_prepare(now.uptime_ms, txn, vote, script);
         self.prepared_by(txn, connection);
         self.counts.prepares += 1;
-        if payload.lease & ENDS_LEASE != 0
-            && let Some(prepared) = self.prepared.get_mut(&txn)
-        {
-            prepared.ends_lease = Some(TxnId { number: payload.lease & !ENDS_LEASE, ..txn });
+        if let Some(prepared) = self.prepared.get_mut(&txn) {
+            prepared.ends_lease = payload.ended_lease(txn);
         }
         self.touch(&operations);
         Ok(Reply::Voted(at))
@@ -242,9 +239,8 @@ impl Engine {
         self.reserved_bytes += bytes;
         let yes = Vec::new();
         let recovery = RecoveryTimer::new(uptime_ms, self.settings.recover_age_ms);
-        let ends_lease = None;
         let prepared =
-            PreparedTxn { at, birth, waits, participants, pending, bytes, yes, recovery, ends_lease };
+            PreparedTxn { at, birth, waits, participants, pending, bytes, yes, recovery, ends_lease: None };
         self.prepared.insert(txn, prepared);
     }
 

@@ -16,7 +16,7 @@ use yesquel_model::{Refusal, Timestamp, TooFarAhead, TxnId};
 use yesquel_wire::{Malformed, Participants, Reply, Request, Vote};
 
 /// The arrival of a request that comes now.
-pub(super) const ARRIVES_NOW: u64 = u64::MAX;
+const ARRIVES_NOW: u64 = u64::MAX;
 
 impl Engine {
     /// Answers a request, or keeps it until it can be answered. Malformed bytes are an error and
@@ -85,7 +85,9 @@ impl Engine {
                     let came = (since_ms, arrival);
                     self.queue.push(QueuedPrepare::new(txn, caller, request, came, writes));
                 }
-                None => self.keep_waiting(now, (caller, arrival), request, waits_for),
+                None => {
+                    self.wait_for(now, waits_for, WaitingRequest { caller, request: request.into(), arrival })
+                }
             }
         }
         if let Some(txn) = decided {
@@ -100,22 +102,32 @@ impl Engine {
         Ok(())
     }
 
-    /// Keeps a request until a transaction has ended.
-    pub(super) fn keep_waiting(
+    /// Keeps a request until the end of a transaction.
+    fn wait_for(&mut self, now: Now, txn: TxnId, waiting: WaitingRequest) {
+        self.counts.waits += 1;
+        self.hasten_recovery(now, txn);
+        self.waiting.entry(txn).or_default().push(waiting);
+    }
+
+    /// Completes the reply to a lease request whose turn has come, or keeps it until the
+    /// transactions that voted before have ended.
+    pub(super) fn conclude_lease(
         &mut self,
         now: Now,
-        (caller, arrival): (Caller, u64),
-        request: &[u8],
-        waits_for: TxnId,
+        (caller, start): (Caller, usize),
+        bytes: &[u8],
+        outcome: Result<u64, Stop>,
+        effects: &mut Effects,
     ) {
-        self.counts.waits += 1;
-        self.hasten_recovery(now, waits_for);
-        let waiting = WaitingRequest { caller, request: request.into(), arrival };
-        self.waiting.entry(waits_for).or_default().push(waiting);
+        let outcome = outcome.map(|needs_lsn| (needs_lsn, ReplyDurability::Configured));
+        if let Some(waits_for) = self.conclude(now, (caller, start), outcome, effects) {
+            let arrival = self.queue.next_arrival();
+            self.wait_for(now, waits_for, WaitingRequest { caller, request: bytes.into(), arrival });
+        }
     }
 
     /// Completes a reply. Returns the transaction that the request must wait for, if there is one.
-    pub(super) fn conclude(
+    fn conclude(
         &mut self,
         now: Now,
         (caller, start): (Caller, usize),
@@ -142,10 +154,15 @@ impl Engine {
             Err(Stop::Delay { fits_at_ms }) => {
                 effects.bytes.truncate(start);
                 let (given, ours) = (Timestamp::from_ms(fits_at_ms), Timestamp::from_ms(now.wall_ms));
-                self.refuse(caller, TooFarAhead { given, ours }.into(), 0, effects);
+                let refusal = Refusal::from(TooFarAhead { given, ours });
+                Reply::Refused { operation: None, refusal }.write(&mut effects.bytes);
+                self.reply(caller, start, 0, effects);
             }
-            // The caller has queued it.
-            Err(Stop::Queue(_)) => effects.bytes.truncate(start),
+            // Only requests for leases are queued, when they come.
+            Err(Stop::Queue(_)) => {
+                effects.bytes.truncate(start);
+                self.refuse(caller, Refusal::Leased { ms: 0 }, self.lsn, effects);
+            }
             Err(Stop::Forgotten) => {
                 effects.bytes.truncate(start);
                 let clock = self.clock.now(now.wall_ms);
@@ -305,7 +322,9 @@ impl Engine {
         while std::mem::take(&mut self.queue.is_changed) {
             for (txn, caller) in self.queue.take_left() {
                 if let Some(caller) = caller {
-                    self.refuse(caller, Refusal::GivenUp(txn), self.lsn, effects);
+                    let (start, refusal) = (effects.bytes.len(), Refusal::GivenUp(txn));
+                    Reply::Refused { operation: None, refusal }.write(&mut effects.bytes);
+                    self.reply(caller, start, self.lsn, effects);
                 }
                 self.wake(now, txn, effects);
             }

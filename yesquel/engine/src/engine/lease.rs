@@ -1,8 +1,8 @@
 //! Leases: requests for them, and the queue in which they wait for their turns.
 
-use super::{Engine, handle::ARRIVES_NOW};
+use super::Engine;
 use crate::{
-    effects::{Caller, Effects, Now, ReplyDurability, Stop},
+    effects::{Caller, Effects, Now, Stop},
     leases::LeaseTurn,
     wanted_lease::WantedLease,
 };
@@ -97,11 +97,9 @@ impl Engine {
                     let granted = self.grant(now, caller, wanted, effects);
                     let outcome = granted.map(|(at, needs_lsn)| {
                         Reply::Leased(at).write(&mut effects.bytes);
-                        (needs_lsn, ReplyDurability::Configured)
+                        needs_lsn
                     });
-                    if let Some(txn) = self.conclude(now, (caller, start), outcome, effects) {
-                        self.keep_waiting(now, (caller, ARRIVES_NOW), &bytes, txn);
-                    }
+                    self.conclude_lease(now, (caller, start), &bytes, outcome, effects);
                 }
                 LeaseTurn::Refuse(caller, ms) => {
                     self.refuse(caller, Refusal::Leased { ms }, self.lsn, effects);

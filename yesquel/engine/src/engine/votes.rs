@@ -37,12 +37,12 @@ impl Engine {
             // after it has ended there.
             return (if is_voter { KnownVote::No } else { KnownVote::Forgotten }, none());
         }
-        self.vote_no(txn, birth, &participants, effects);
+        self.force_no(txn, birth, &participants, effects);
         (KnownVote::No, none())
     }
 
     /// Votes no, although the transaction may still ask for the vote.
-    fn vote_no(
+    fn force_no(
         &mut self,
         txn: TxnId,
         birth: Timestamp,
@@ -88,7 +88,7 @@ impl Engine {
             let is_open = self.prepared.contains_key(&txn) || self.queue.get(txn).is_some();
             let is_known = self.outcomes.distributed_outcome(txn).is_some();
             if !is_open && !is_known && !self.outcomes.covers(txn, birth) {
-                self.vote_no(txn, birth, &participants, effects);
+                self.force_no(txn, birth, &participants, effects);
             }
             flags.push(u8::from(!is_open));
         }

@@ -62,15 +62,15 @@ pub(crate) struct SimulatedConnection {
 }
 
 /// A call of a server to another one.
-#[derive(Debug, Clone)]
-pub(super) struct PeerCall {
+#[derive(Debug)]
+pub(crate) struct PeerCall {
     server: usize,
     /// The incarnation of the calling server.
     epoch: u64,
     content: PeerCallContent,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 enum PeerCallContent {
     /// A question for a vote.
     Query(PeerQuery),
@@ -132,9 +132,9 @@ impl Cluster {
 
     /// Sends a request and returns the number of the call.
     fn call(&mut self, peer: usize, server: usize, bytes: Vec<u8>, by_server: Option<PeerCall>) -> u64 {
-        let is_client = by_server.is_none();
+        let is_by_server = by_server.is_some();
         let number = self.new_call(by_server);
-        if is_client && !self.count_call(peer) {
+        if !is_by_server && !self.count_call(peer) {
             return number;
         }
         if let (Some(task), Some(on_request), Ok(request)) =
@@ -147,7 +147,7 @@ impl Cluster {
                 self.links[link].calls.push(number);
                 self.send(link, MessageBody::Request { call: number, bytes });
                 let ClientProcess { calls, ref cuts, .. } = self.processes[peer];
-                let cut = cuts.iter().find(|(call, ..)| is_client && *call == calls);
+                let cut = cuts.iter().find(|(call, ..)| !is_by_server && *call == calls);
                 if let Some((_, after_us, cut)) = cut.copied() {
                     self.after(after_us, SimulationEvent::Cut { link, cut });
                 }
