@@ -19,6 +19,7 @@ mod transfer;
 mod tree;
 mod tree_drawing;
 mod trim;
+mod upgrade;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use failure::CliError;
@@ -55,6 +56,8 @@ enum CliCommand {
     Export(transfer::ExportArguments),
     /// Print a database as SQL
     Dump(dump::Dump),
+    /// Convert a data folder of an older release
+    Upgrade(upgrade::UpgradeArguments),
     /// Print the completion script of a shell
     Completions {
         /// The shell
@@ -76,6 +79,7 @@ fn main() -> ExitCode {
         CliCommand::Import(arguments) => transfer::import(&arguments),
         CliCommand::Export(arguments) => transfer::export(&arguments),
         CliCommand::Dump(arguments) => dump::run(&arguments),
+        CliCommand::Upgrade(arguments) => upgrade::run(&arguments),
         CliCommand::Completions { shell } => {
             // In memory first: the generator panics if the reader closes the pipe.
             let mut script = Vec::new();

@@ -104,6 +104,12 @@ pub struct Engine {
     pub(crate) snapshots: Snapshots,
     /// Uptime in milliseconds of each server's last report.
     pub(crate) peers_heard_ms: BTreeMap<ServerId, u64>,
+    /// Time of the newest change of a node.
+    pub(crate) last_change: Timestamp,
+    /// When the low-water mark was last raised, by uptime.
+    pub(crate) raised_at_ms: Option<u64>,
+    /// The checkpoint being loaded has the newest versions only.
+    pub(crate) has_newest_only: bool,
     pub(crate) lsn: u64,
     /// Scratch space for parts of an answer.
     pub(crate) buffers: AnswerBuffers,
@@ -175,6 +181,9 @@ impl Engine {
             forget: ForgetState::default(),
             counters: FxHashMap::default(),
             peers_heard_ms: BTreeMap::new(),
+            last_change: Timestamp::ZERO,
+            raised_at_ms: None,
+            has_newest_only: false,
             lsn: 0,
             buffers: AnswerBuffers::default(),
             samples: HotKeySamples::default(),
@@ -197,12 +206,12 @@ impl Engine {
 
     /// Oldest readable snapshot.
     pub fn oldest_snapshot(&self) -> Timestamp {
-        self.snapshots.low()
+        self.snapshots.oldest_served()
     }
 
     /// Whether a snapshot may be read: it is the oldest held one, or not below the next held one.
     pub fn is_kept(&self, snapshot: Timestamp) -> bool {
-        self.snapshots.readable().contains(snapshot)
+        self.snapshots.serves(snapshot)
     }
 
     /// Prepared transactions without an outcome.
@@ -364,8 +373,9 @@ impl Engine {
         }
         let last = self.clock.now(now.wall_ms);
         self.expire_peers(now);
-        self.snapshots.tick(now.uptime_ms, last);
-        self.relieve_memory();
+        let proposed = self.snapshots.tick(now.uptime_ms, last);
+        self.raise_low_water(now, proposed, effects);
+        self.relieve_memory(effects);
         let second = (now.uptime_ms / 1_000) as u16;
         if second != self.samples.second {
             self.samples.second = second;

@@ -15,6 +15,7 @@ mod engine;
 mod leases;
 mod load;
 mod node;
+mod node_record;
 mod outcomes;
 mod queue;
 mod record;

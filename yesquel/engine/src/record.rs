@@ -1,11 +1,12 @@
 //! Log records: state changes that can be applied again without a clock and without messages.
 
-use yesquel_model::{NodeId, Timestamp, TxnId};
+use crate::node_record::NodeItems;
+use yesquel_model::{NodeId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
     ByteReader, ByteWriter, Decision, Malformed, Operations, Participants, SettledReport, Staged,
 };
 
-/// Transaction id of a checkpoint's operations, which no client asks about.
+/// Transaction id of the operations in checkpoints of earlier versions, which no client asks about.
 pub(crate) const NO_TXN: TxnId = TxnId { client: 0, number: 0 };
 
 /// A log record.
@@ -105,6 +106,37 @@ pub enum LogRecord<'a> {
         /// The next number.
         next: u64,
     },
+    /// Snapshots below `low` are no longer readable, nor are those between it and `next`; replaces
+    /// earlier marks.
+    LowWater {
+        /// The oldest readable snapshot.
+        low: Timestamp,
+        /// The next readable one.
+        next: Timestamp,
+    },
+    /// A part of a node's state. Only checkpoints have these, and the next two.
+    Node {
+        /// The node.
+        node: NodeId,
+        /// Its parts, after those of earlier records.
+        items: NodeItems<'a>,
+    },
+    /// Operations of a prepared transaction at nodes that their cells have left.
+    Departed {
+        /// The transaction.
+        txn: TxnId,
+        /// When the cells moved: a commit before this time also applies here.
+        until: Timestamp,
+        /// The operations.
+        operations: Operations<'a>,
+    },
+    /// A tree was dropped, while snapshots that see it are readable.
+    TreeDropped {
+        /// The tree.
+        tree: TreeId,
+        /// The time.
+        at: Timestamp,
+    },
 }
 
 const COMMIT: u8 = 1;
@@ -126,6 +158,10 @@ const REFUSE: u8 = 14;
 const GIVE_UP: u8 = 15;
 const SETTLED: u8 = 16;
 const HORIZON: u8 = 17;
+const LOW_WATER: u8 = 32;
+const NODE: u8 = 33;
+const DEPARTED: u8 = 34;
+const TREE_DROPPED: u8 = 35;
 
 impl<'a> LogRecord<'a> {
     /// First timestamp at which a read may see an effect of some records; `ends` has the end of
@@ -198,6 +234,18 @@ impl<'a> LogRecord<'a> {
             }
             LogRecord::Counter { node, next } => {
                 writer.byte(COUNTER).node(*node).number(*next);
+            }
+            LogRecord::LowWater { low, next } => {
+                writer.byte(LOW_WATER).timestamp(*low).timestamp(*next);
+            }
+            LogRecord::Node { node, items } => {
+                writer.byte(NODE).node(*node).bytes(items.bytes());
+            }
+            LogRecord::Departed { txn, until, operations } => {
+                writer.byte(DEPARTED).txn(*txn).timestamp(*until).bytes(operations.bytes());
+            }
+            LogRecord::TreeDropped { tree, at } => {
+                writer.byte(TREE_DROPPED).number(tree.number()).timestamp(*at);
             }
         }
     }
@@ -272,6 +320,18 @@ impl<'a> LogRecord<'a> {
             FORGET => LogRecord::Forget { txn: reader.txn()? },
             CEILING => LogRecord::Ceiling(reader.timestamp()?),
             COUNTER => LogRecord::Counter { node: reader.node()?, next: reader.number()? },
+            LOW_WATER => LogRecord::LowWater { low: reader.timestamp()?, next: reader.timestamp()? },
+            NODE => LogRecord::Node { node: reader.node()?, items: NodeItems::decode(reader.bytes()?)? },
+            DEPARTED => LogRecord::Departed {
+                txn: reader.txn()?,
+                until: reader.timestamp()?,
+                operations: Operations::decode(reader.bytes()?)?,
+            },
+            TREE_DROPPED => {
+                let tree = TreeId::new(reader.number()?);
+                let tree = tree.ok_or_else(|| before.malformed("a tree beyond 48 bits"))?;
+                LogRecord::TreeDropped { tree, at: reader.timestamp()? }
+            }
             _ => return Err(before.malformed("a record that is not known")),
         };
         reader.finish()?;
@@ -310,6 +370,10 @@ mod tests {
             LogRecord::Forget { txn },
             LogRecord::Ceiling(at),
             LogRecord::Counter { node: NodeId::default(), next: 700 },
+            LogRecord::LowWater { low: at, next: Timestamp(9) },
+            LogRecord::Node { node: NodeId::default(), items: NodeItems::written(&[]) },
+            LogRecord::Departed { txn, until: at, operations: Operations::NONE },
+            LogRecord::TreeDropped { tree: TreeId::default(), at },
         ] {
             let mut bytes = Vec::new();
             record.write(&mut bytes);

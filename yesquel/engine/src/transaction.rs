@@ -85,6 +85,17 @@ impl PendingWrite {
         (self.until == Timestamp::MAX).then(|| NodeOperation { node: self.node, write: self.write() })
     }
 
+    /// When its cell moved away, and the operation, if it did.
+    pub(crate) fn departed(&self) -> Option<(Timestamp, NodeOperation<'_>)> {
+        let operation = || (self.until, NodeOperation { node: self.node, write: self.write() });
+        (self.until < Timestamp::MAX).then(operation)
+    }
+
+    /// An operation whose cell has moved away at a time.
+    pub(crate) fn departed_at(operation: &NodeOperation<'_>, until: Timestamp) -> PendingWrite {
+        PendingWrite { until, ..PendingWrite::new(operation) }
+    }
+
     /// The key and the time its cell moved away, if it did.
     pub(crate) fn moved_away(&self) -> Option<(&[u8], Timestamp)> {
         let (OwnedWrite::Put(key, ..)

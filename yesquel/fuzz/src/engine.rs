@@ -387,7 +387,10 @@ impl EngineRun {
             self.restart();
         }
         same(&self.restored(), &self.engine);
-        // Every waiting caller waits for an undecided transaction.
+        // Every waiting caller waits for physical time or for an undecided transaction.
+        self.now.wall_ms += 1_000_000;
+        self.engine.tick(self.now, &mut self.effects);
+        self.settle();
         while let Some(txn) = self.engine.undecided().min() {
             let mut bytes = Vec::new();
             let (birth, participants) = (Timestamp::MAX, Participants::NONE);
@@ -587,48 +590,23 @@ fn written(engine: &Engine) -> Vec<Vec<u8>> {
     all
 }
 
-/// Returns the state that engines with the same log must share: current nodes, votes, ends and
-/// counters.
-fn state(engine: &Engine) -> BTreeSet<Vec<u8>> {
-    let all = written(engine).into_iter().filter_map(|record| {
-        let decoded = LogRecord::decode(&record).expect("a record of a checkpoint");
-        match decoded {
-            LogRecord::Commit { txn, operations, .. } => {
-                let of_node = txn == TxnId { client: 0, number: 0 } && !operations.is_empty();
-                // Pieces of a value disappear by the clock when no snapshot sees it.
-                let of_value = operations.iter().any(|operation| {
-                    matches!(operation.write, WriteOperation::Create(new) if new.kind == NodeKind::Value)
-                });
-                let of_node = of_node && !of_value;
-                of_node.then(|| operations.bytes().to_vec())
-            }
-            LogRecord::Prepare { .. } | LogRecord::Counter { .. } => Some(record),
-            // Staged parts expire by the clock, too.
-            LogRecord::Stage { .. } | LogRecord::Unstage { .. } => None,
-            LogRecord::Ceiling(_) => None,
-            // What was decided, forgotten and covered is made by records alone.
-            LogRecord::Decide { .. }
-            | LogRecord::Refuse { .. }
-            | LogRecord::GiveUp { .. }
-            | LogRecord::Settled { .. }
-            | LogRecord::Horizon(_)
-            | LogRecord::Forget { .. } => Some(record),
-        }
-    });
-    all.collect()
+/// The records of a canonical form.
+fn records(mut canonical: &[u8]) -> BTreeSet<String> {
+    let mut records = BTreeSet::new();
+    while let Some((length, rest)) = canonical.split_first_chunk() {
+        let (record, rest) = rest.split_at(u64::from_le_bytes(*length) as usize);
+        records.insert(format!("{:?}", LogRecord::decode(record)));
+        canonical = rest;
+    }
+    records
 }
 
+/// Checks that two engines have the same replicated state.
 fn same(new: &Engine, old: &Engine) {
-    let (new, old) = (state(new), state(old));
+    let (new, old) = (new.canonical(), old.canonical());
     if new != old {
-        let shown = |a: &BTreeSet<Vec<u8>>, b: &BTreeSet<Vec<u8>>| -> Vec<String> {
-            a.difference(b)
-                .map(|bytes| match Operations::decode(bytes) {
-                    Ok(operations) => format!("{:?}", operations.iter().collect::<Vec<_>>()),
-                    Err(_) => format!("{:?}", LogRecord::decode(bytes)),
-                })
-                .collect()
-        };
+        let (new, old) = (records(&new), records(&old));
+        let shown = |a: &BTreeSet<String>, b: &BTreeSet<String>| a.difference(b).cloned().collect::<Vec<_>>();
         panic!("made again there is {:#?}, and not {:#?}", shown(&new, &old), shown(&old, &new));
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::disk::MemoryDisk;
 use yesquel_engine::LogRecord;
-use yesquel_log::{disk::Disk, open};
+use yesquel_log::{LogIdentity, LogPoint, disk::Disk, open};
 use yesquel_model::{Conflict, Key, KeyRange, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_seeds::Random;
 use yesquel_wire::{
@@ -55,10 +55,13 @@ pub fn all() -> Vec<(&'static str, String, Vec<u8>)> {
         put("log", format!("steps-{number}"), chance(10 + number, &[0], 40 + 20 * number as usize));
         put("checkpoint", format!("steps-{number}"), chance(20 + number, &[1], 80 + 40 * number as usize));
     }
-    let segment = segment();
-    let length = (segment.len() as u16).to_le_bytes();
-    // A folder with one file of the right name.
-    put("log", "segment".to_owned(), [&[3, 0, 0, 0, 0, 1], &length[..], &segment].concat());
+    let segments = [("segment", segment()), ("segment-format-1", OLD_SEGMENT.to_vec())];
+    for (name, segment) in segments.into_iter().chain([("checkpoint-format-1", OLD_CHECKPOINT.to_vec())]) {
+        let length = (segment.len() as u16).to_le_bytes();
+        // A folder with one file of the right name.
+        let number = if name == "checkpoint-format-1" { 2 } else { 1 };
+        put("log", name.to_owned(), [&[3, 0, 0, 0, 0, number], &length[..], &segment].concat());
+    }
     let records = records();
     let mut input = vec![0, 7, records.len() as u8];
     for record in &records {
@@ -298,13 +301,21 @@ fn records() -> Vec<Vec<u8>> {
     records.iter().map(written).collect()
 }
 
+/// Files of format 1.
+const OLD_SEGMENT: &[u8] =
+    include_bytes!("../../server/tests/data/format-1/server-3/log-00000000000000000001");
+const OLD_CHECKPOINT: &[u8] =
+    include_bytes!("../../server/tests/data/format-1/server-3/checkpoint-00000000000000000002");
+
 /// Returns a log of one file, whose name ends in 1.
 fn segment() -> Vec<u8> {
     let disk = MemoryDisk::default();
-    let Ok(opened) = open(disk.clone(), 0, |_, _| Ok(())) else { panic!("the folder is empty") };
+    let opened = open(disk.clone(), LogIdentity::default(), LogPoint::default(), |_| Ok(()));
+    let Ok(opened) = opened else { panic!("the folder is empty") };
     let mut writer = opened.writer;
     for record in records() {
-        writer.append(&record, &[record.len() / 2, record.len()]).expect("the disk takes it");
+        let index = writer.last().index + 1;
+        writer.append(1, index, &record, &[record.len() / 2, record.len()]).expect("the disk takes it");
         writer.sync().expect("the disk takes it");
     }
     let names = disk.names().expect("the disk has them");

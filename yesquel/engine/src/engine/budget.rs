@@ -22,7 +22,7 @@
 use super::Engine;
 use crate::{
     cell::Cell,
-    effects::Stop,
+    effects::{Effects, Stop},
     node::{NODE_BYTES, Node},
     staging::OperationScript,
 };
@@ -77,7 +77,7 @@ impl Engine {
     }
 
     /// Whether the budget is nearly spent.
-    fn is_near(&self) -> bool {
+    pub(super) fn is_near(&self) -> bool {
         let budget = self.budget();
         self.memory() >= budget - budget / RESERVE - budget / NEAR
     }
@@ -167,12 +167,16 @@ impl Engine {
     }
 
     /// Cancels the oldest snapshots if memory is nearly spent and they hold everything collectable.
-    pub(crate) fn relieve_memory(&mut self) {
+    pub(crate) fn relieve_memory(&mut self, effects: &mut Effects) {
         if !self.is_near() {
             return;
         }
-        if let Some(since) = self.store.oldest_garbage(self.snapshots.readable()) {
-            self.snapshots.cancel_before(since);
+        let readable = self.snapshots.readable();
+        if let Some(since) = self.store.oldest_garbage(readable) {
+            let proposed = self.snapshots.cancel_before(since);
+            if proposed != readable {
+                self.set_low_water(proposed, effects);
+            }
         }
     }
 

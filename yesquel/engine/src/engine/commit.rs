@@ -145,6 +145,7 @@ impl Engine {
                 prepared.moved(at, node, range, *to);
             }
         }
+        self.last_change = self.last_change.max(at);
         self.store.apply((at, self.lsn), node, write);
     }
 
@@ -311,6 +312,10 @@ impl Engine {
             }
             if let Decision::Commit(at) = end.decision {
                 self.clock = HybridClock::above(self.clock.last().max(at));
+                if at > self.ceiling {
+                    // Another group's vote: timestamps up to it depend on this record.
+                    (self.ceiling, self.ceiling_lsn) = (at, self.lsn);
+                }
                 let readable = self.snapshots.readable();
                 for pending in &prepared.pending {
                     if let Some(write) = pending.operation(at, readable) {

@@ -97,7 +97,9 @@ impl Engine {
             }
             None => wanted,
         };
-        if wanted > own && (wanted.ms() >= own.ms() + RAISE_BEHIND_MS || self.outcomes.frees(wanted)) {
+        // Groups that report to this one may wait for its horizon.
+        let is_wanted = !self.forget.reports.is_empty() && wanted.ms() >= own.ms() + RAISE_BEHIND_MS;
+        if wanted > own && (is_wanted || self.outcomes.frees(wanted)) {
             self.forget.risen = Some((now.uptime_ms, wanted));
             self.log(&LogRecord::Horizon(wanted), effects);
             self.outcomes.raise(wanted, self.settings.server);

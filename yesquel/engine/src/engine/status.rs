@@ -96,7 +96,13 @@ impl Engine {
         busiest.truncate(BUSIEST_MAX);
         let busiest: Vec<NodeStatus> =
             busiest.into_iter().filter_map(|(_, node)| node_status(node, second)).collect();
-        let oldest = self.oldest_snapshot();
+        // While nothing has changed, the mark need not be raised.
+        let is_quiet = self.last_change <= self.snapshots.low();
+        let oldest = if is_quiet {
+            self.oldest_snapshot().max(self.snapshots.proposed())
+        } else {
+            self.oldest_snapshot()
+        };
         let bytes_max = self.settings.memory_bytes_max;
         ServerStatus {
             server: self.settings.server.0,

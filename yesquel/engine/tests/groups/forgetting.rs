@@ -2,8 +2,8 @@
 
 use crate::support::{Groups, decoded, is_vote, txn};
 use yesquel_engine::LogRecord;
-use yesquel_model::Timestamp;
-use yesquel_wire::{Decision, Reply, SettledReport, TransactionOutcome, Vote};
+use yesquel_model::{ServerId, Timestamp};
+use yesquel_wire::{Decision, HorizonReport, Reply, SettledReport, TransactionOutcome, Vote};
 
 const BOTH: [usize; 2] = [0, 1];
 /// Longer than outcomes are kept.
@@ -141,6 +141,8 @@ fn an_older_report_brings_nothing_back() {
 #[test]
 fn the_horizon_rises_at_most_twice_as_fast_as_time() {
     let mut groups = Groups::new(1);
+    // Another group waits for the horizon.
+    groups.groups[0].engine.on_report(ServerId(1), HorizonReport::default());
     groups.pass(5_000);
     let horizon = |groups: &mut Groups| groups.groups[0].engine.status(groups.now).transactions.horizon;
     let before = horizon(&mut groups);
