@@ -81,9 +81,9 @@ impl Staging {
     ) -> Result<Option<StagedParts>, Refusal> {
         let Some(staged) = staged else { return Ok(None) };
         let name = TxnId { client, number: staged.number };
-        match self.remove(name) {
-            Some(parts) if parts.parts.len() as u64 == staged.parts => Ok(Some(parts)),
-            // Parts are missing: they have expired.
+        match self.all.get(&name) {
+            Some(parts) if parts.parts.len() as u64 == staged.parts => Ok(self.remove(name)),
+            // Parts are missing: they have expired. Others go by a record only.
             _ => Err(Refusal::GivenUp(name)),
         }
     }

@@ -387,8 +387,9 @@ impl EngineRun {
             self.restart();
         }
         same(&self.restored(), &self.engine);
-        // Every waiting caller waits for physical time or for an undecided transaction.
+        // Every waiting caller waits for physical time, a lease or an undecided transaction.
         self.now.wall_ms += 1_000_000;
+        self.now.uptime_ms += 1_000_000;
         self.engine.tick(self.now, &mut self.effects);
         self.settle();
         while let Some(txn) = self.engine.undecided().min() {
