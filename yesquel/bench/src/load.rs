@@ -142,6 +142,7 @@ fn difference(after: &RequestStatus, before: &RequestStatus) -> RequestStatus {
         conflicts: after.conflicts - before.conflicts,
         moved: after.moved - before.moved,
         waits: after.waits - before.waits,
+        recoveries: after.recoveries - before.recoveries,
     }
 }
 

@@ -3,7 +3,7 @@
 use rusqlite::ErrorCode;
 use std::{io, path::PathBuf};
 use thiserror::Error;
-use yesquel::{ConnectError, Denial};
+use yesquel::{ConnectError, Denial, UpgradeError};
 use yesquel_sqlite::SqlErrorKind;
 
 #[derive(Debug, Error)]
@@ -33,6 +33,9 @@ pub(crate) enum CliError {
     /// Interrupted by Ctrl-C.
     #[error("interrupted{0}")]
     Interrupted(&'static str),
+    /// A folder cannot be upgraded.
+    #[error("{0}")]
+    Upgrade(UpgradeError),
     #[error("the output cannot be written: {0}")]
     Output(#[from] io::Error),
 }
@@ -70,6 +73,17 @@ pub(crate) fn words(error: &rusqlite::Error) -> String {
 pub(crate) fn words_of_step(error: &rusqlite::Error) -> String {
     let message = error.sqlite_error().and_then(|error| yesquel_sqlite::last_message(error.extended_code));
     message.unwrap_or_else(|| words(error))
+}
+
+impl From<UpgradeError> for CliError {
+    fn from(error: UpgradeError) -> CliError {
+        match error {
+            UpgradeError::Interrupted => {
+                CliError::Interrupted(": run the command again, and the upgrade continues")
+            }
+            error => CliError::Upgrade(error),
+        }
+    }
 }
 
 impl From<rusqlite::Error> for CliError {
@@ -118,7 +132,8 @@ impl CliError {
             | CliError::Output(_)
             | CliError::Sql(_)
             | CliError::Busy(_)
-            | CliError::Damaged(_) => 1,
+            | CliError::Damaged(_)
+            | CliError::Upgrade(_) => 1,
         }
     }
 }

@@ -20,6 +20,7 @@ mod transfer;
 mod tree;
 mod tree_drawing;
 mod trim;
+mod upgrade;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use failure::CliError;
@@ -58,6 +59,8 @@ enum CliCommand {
     Dump(dump::Dump),
     /// Write a file that stands for a database, for programs that insist on a path
     AddressFile(address_file::AddressFileArguments),
+    /// Convert a data folder of an older release
+    Upgrade(upgrade::UpgradeArguments),
     /// Print the completion script of a shell
     Completions {
         /// The shell
@@ -80,6 +83,7 @@ fn main() -> ExitCode {
         CliCommand::Export(arguments) => transfer::export(&arguments),
         CliCommand::Dump(arguments) => dump::run(&arguments),
         CliCommand::AddressFile(arguments) => address_file::run(&arguments),
+        CliCommand::Upgrade(arguments) => upgrade::run(&arguments),
         CliCommand::Completions { shell } => {
             // In memory first: the generator panics if the reader closes the pipe.
             let mut script = Vec::new();

@@ -194,6 +194,10 @@ fn begin_log(format: LogFormat) {
     }
 }
 
+/// How long after a crash clients can report the snapshots that they hold: as long as a silent
+/// machine's are kept. A client reports with its next request, at the latest.
+const RETURN_MS: u64 = 10_000;
+
 pub(crate) fn run(arguments: &ServeArguments) -> Result<(), CliError> {
     begin_log(arguments.log_format);
     process::end_on_panic();
@@ -214,6 +218,7 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<(), CliError> {
         memory_bytes_max: arguments.memory.unwrap_or(usize::MAX),
         node_load_max: arguments.node_load_max,
         snapshot_age_ms_max: arguments.snapshot_age_max.saturating_mul(1_000),
+        return_ms: RETURN_MS,
         techniques: techniques(&arguments.without),
         ..EngineSettings::default()
     };

@@ -285,9 +285,9 @@ fn a_server_with_another_number_does_not_start() {
     assert_eq!(server.prints(&["databases", "list", "SOCKET"]).trim(), "keep");
 }
 
-/// Returns the last file of a folder with this prefix.
+/// Returns the last file of a group's folder with this prefix.
 fn last_file(place: &Path, kind: &str) -> PathBuf {
-    let files = std::fs::read_dir(place.join("data")).unwrap().map(|entry| entry.unwrap().path());
+    let files = std::fs::read_dir(place.join("data/group-00000")).unwrap().map(|entry| entry.unwrap().path());
     let is_one = |file: &PathBuf| file.file_name().unwrap().to_str().unwrap().starts_with(kind);
     files.filter(is_one).max().unwrap()
 }
@@ -340,7 +340,7 @@ fn an_incomplete_end_of_the_log_is_reported() {
     let mut bytes = std::fs::read(&log).unwrap();
     let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
     bytes.truncate(end);
-    bytes.extend_from_slice(b"YQLBhalf");
+    bytes.extend_from_slice(b"YQLChalf");
     std::fs::write(&log, &bytes).unwrap();
     let server = serve(place.path(), &["--log-format", "json"]);
     let entry = server.said.iter().find(|line| line.contains("cut off")).expect("no line about the cut");
@@ -367,10 +367,10 @@ fn a_checkpoint_and_its_damage_are_reported() {
     server.end();
     let checkpoint = last_file(place.path(), "checkpoint-");
     let mut bytes = std::fs::read(&checkpoint).unwrap();
-    bytes[70] ^= 1;
+    bytes[120] ^= 1;
     std::fs::write(&checkpoint, bytes).unwrap();
     let said = refused(place.path(), &[]);
-    assert!(said.contains(checkpoint.to_str().unwrap()) && said.contains("damaged at byte 24"), "{said}");
+    assert!(said.contains(checkpoint.to_str().unwrap()) && said.contains("damaged at byte 64"), "{said}");
 }
 
 #[test]

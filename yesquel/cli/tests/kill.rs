@@ -507,7 +507,7 @@ impl Server {
 
     /// Returns whether a checkpoint is being written, or was at the crash.
     fn has_half_a_checkpoint(&self) -> bool {
-        self.folder().join("checkpoint-unfinished").exists()
+        self.folder().join("group-00000/checkpoint-unfinished").exists()
     }
 
     /// Runs a command of `yesquel tree`; returns its output.

@@ -172,24 +172,24 @@ impl Log {
         // A file is durable only once its directory entry is.
         let made = calls.iter().find(|call| call.creates && call.of == file).unwrap();
         let named = synced(folder, made.ended);
-        let (mut bytes, mut at) = (Vec::new(), 24);
+        let (mut bytes, mut at) = (Vec::new(), 64);
         for call in calls.iter().filter(|call| call.writes() && call.of == file) {
             // Preallocated zeros are overwritten.
             bytes.truncate(call.place);
             assert_eq!(bytes.len(), call.place);
             bytes.extend(&call.bytes);
             let durable = synced(file, call.ended).and_then(|synced| Some(synced.max(named?)));
-            let is_batch = |rest: &&[u8]| rest.len() >= 32 && rest[..4] != [0; 4];
+            let is_batch = |rest: &&[u8]| rest.len() >= 48 && rest[..4] != [0; 4];
             while let Some(batch) = bytes.get(at..).filter(is_batch) {
-                assert_eq!(batch[..4], *b"YQLB");
+                assert_eq!(batch[..4], *b"YQLC");
                 let length = u32::from_le_bytes(batch[8..12].try_into().unwrap()) as usize;
-                let Some(mut records) = batch.get(32..32 + length) else { break };
+                let Some(mut records) = batch.get(48..48 + length) else { break };
                 while let Some((length, rest)) = records.split_first_chunk() {
                     let (record, rest) = rest.split_at(u32::from_le_bytes(*length) as usize);
                     self.note(&LogRecord::decode(record).unwrap(), durable);
                     records = rest;
                 }
-                at += 32 + length;
+                at += 48 + length;
             }
         }
         assert!(bytes[at..].iter().all(|byte| *byte == 0), "{file} ends in the midst of a batch");

@@ -1,15 +1,40 @@
-//! Client-run commit: one round trip when one server takes part, two phases when several do.
+//! Client-run commit: one round trip, when one server takes part as when several do.
 
-use crate::{Client, CommitError, RequestError, StagedWrites, Writes};
-use yesquel_model::{Refusal, ServerId, Timestamp, TxnId};
-use yesquel_transport::{LossCause, Transport};
+use crate::{Client, CommitError, RequestError, StagedWrites, Writes, unsettled::UnsettledCommit};
+use std::{future::poll_fn, pin::Pin, sync::Arc, task::Poll};
+use yesquel_model::{Conflict, Refusal, ServerId, Timestamp, TxnId};
+use yesquel_transport::{LossCause, LostCall, Transport};
 use yesquel_wire::{Decision, Operations, Participants, Reply, Request, Staged, TransactionOutcome, Vote};
 
 /// A participant's reply to Prepare.
 enum Ballot {
     Yes(Timestamp),
     Decided(Decision),
+    /// It takes no vote for the transaction any more.
+    Forgotten(Timestamp),
 }
+
+/// How a round of votes ended.
+enum Round {
+    Committed(Timestamp),
+    Refused(CommitError),
+    /// Nothing happened: the transaction may be sent again under a new number.
+    Again,
+}
+
+/// How the servers are asked for their votes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum VoteOrder {
+    /// All at once. A server that has prepared a conflicting transaction refuses.
+    Parallel,
+    /// One after the other, in the order of their numbers. A server that has prepared a conflicting
+    /// transaction answers after that one has ended.
+    ByServer,
+}
+
+/// Number of times a transaction is sent under a new number, after it met a prepared one or its
+/// birth did not fit the servers' clocks.
+const ROUNDS_MAX: usize = 4;
 
 fn rolled_back(server: ServerId, txn: TxnId) -> CommitError {
     CommitError::Refused { server, operation: None, refusal: Refusal::GivenUp(txn) }
@@ -18,6 +43,8 @@ fn rolled_back(server: ServerId, txn: TxnId) -> CommitError {
 fn parse_ballot(server: ServerId, bytes: &[u8]) -> Result<Ballot, CommitError> {
     match Reply::decode(bytes).map_err(|malformed| CommitError::Unknown(malformed.into()))? {
         Reply::Voted(vote) => Ok(Ballot::Yes(vote)),
+        Reply::Vote(Vote::Decided(decision)) => Ok(Ballot::Decided(decision)),
+        Reply::Forgotten(clock) => Ok(Ballot::Forgotten(clock)),
         // The vote may or may not be on disk.
         Reply::Refused { refusal: refusal @ Refusal::DiskLost, .. } => {
             Err(CommitError::Unknown(refusal.into()))
@@ -40,7 +67,46 @@ fn outcome_attempts(error: &RequestError) -> usize {
     }
 }
 
+/// A request for a vote that was sent.
+type SentPrepare<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, LostCall>> + 'a>>;
+
+/// What the participants of a transaction have answered.
+struct Votes<'a> {
+    txn: TxnId,
+    birth: Timestamp,
+    servers: &'a [ServerId],
+    /// Servers that were asked, and have not refused.
+    open: Vec<ServerId>,
+    /// The largest vote.
+    at: Timestamp,
+    /// A refusal.
+    no: Option<CommitError>,
+    /// The reason for which a vote is not known.
+    unknown: Option<CommitError>,
+    decided: Option<Decision>,
+    is_forgotten: bool,
+    took_staged: bool,
+}
+
+impl Votes<'_> {
+    /// Whether the outcome is known whatever the others answer.
+    fn is_over(&self) -> bool {
+        self.no.is_some() || self.decided.is_some() || self.is_forgotten
+    }
+}
+
 impl<T: Transport> Client<T> {
+    /// Sends the messages about unsettled commits that are due. No caller waits for the answers.
+    fn send_due(&self) {
+        for (txn, server, request) in self.in_flight.take_due() {
+            self.counters.sent(request.len());
+            self.counters.overlapping();
+            let in_flight = Arc::clone(&self.in_flight);
+            let handler = move |reply: Result<&[u8], LostCall>| in_flight.on_reply(txn, server, reply);
+            self.transport.send(server, &request, Box::new(handler));
+        }
+    }
+
     /// Commits the reads made at `snapshot` and the writes. Returns the commit timestamp, or the
     /// latest known timestamp if there are no writes.
     pub async fn commit(
@@ -92,18 +158,26 @@ impl<T: Transport> Client<T> {
         snapshot: Option<Timestamp>,
         written: (u64, Option<Staged>, Operations<'_>),
     ) -> Result<Timestamp, CommitError> {
-        let outcome = self.try_commit_at_one(server, snapshot, written, true).await;
-        match &outcome {
-            // Safe to repeat: the transaction has read nothing that the server could have lost, and
-            // the server has answered that the first attempt did not and will not commit.
-            Err(CommitError::Failed(RequestError::Lost(lost)))
-                if lost.cause == LossCause::Disconnected && snapshot.is_none() && written.1.is_none() =>
-            {
-                // Uses the connection that the outcome request has opened.
-                self.try_commit_at_one(server, snapshot, written, false).await
+        let mut may_overtake = true;
+        for _ in 0..ROUNDS_MAX {
+            match self.try_commit_at_one(server, snapshot, written, may_overtake).await {
+                Round::Committed(at) => return Ok(at),
+                // Safe to repeat: the transaction has read nothing that the server could have lost,
+                // and the server has answered that the first attempt did not and will not commit.
+                Round::Refused(CommitError::Failed(RequestError::Lost(lost)))
+                    if may_overtake
+                        && lost.cause == LossCause::Disconnected
+                        && snapshot.is_none()
+                        && written.1.is_none() =>
+                {
+                    // Uses the connection that the outcome request has opened.
+                    may_overtake = false;
+                }
+                Round::Refused(error) => return Err(error),
+                Round::Again => {}
             }
-            _ => outcome,
         }
+        Err(CommitError::Failed(RequestError::UnexpectedAnswer))
     }
 
     async fn try_commit_at_one(
@@ -112,10 +186,11 @@ impl<T: Transport> Client<T> {
         snapshot: Option<Timestamp>,
         (lease, staged, operations): (u64, Option<Staged>, Operations<'_>),
         may_overtake: bool,
-    ) -> Result<Timestamp, CommitError> {
-        let attempt = self.in_flight.begin_commit();
-        let txn = attempt.txn;
-        let request = Request::Commit { txn, snapshot, seen: self.seen(), lease, staged, operations };
+    ) -> Round {
+        self.send_due();
+        let attempt = self.in_flight.begin_commit(self.seen(), self.transport.uptime());
+        let (txn, birth, seen) = (attempt.txn, attempt.birth, self.seen());
+        let request = Request::Commit { txn, birth, snapshot, seen, lease, staged, operations };
         // After a lost answer the client requests the outcome; the server then rejects this request
         // if it arrives later.
         let request = Client::<T>::bytes_of(&request);
@@ -123,22 +198,61 @@ impl<T: Transport> Client<T> {
             true => self.send_unordered(server, &request).await,
             false => self.send(server, &request).await,
         };
-        let bytes = match sent {
-            Ok(bytes) => bytes,
-            Err(lost) => return self.request_outcome(server, txn, lost.into()).await,
+        let outcome = match sent {
+            Ok(bytes) => match Reply::decode(&bytes) {
+                Ok(Reply::Committed(at)) => Ok(at),
+                // Sent once, so that nothing happened.
+                Ok(Reply::Forgotten(clock)) => {
+                    self.take_clock(clock);
+                    attempt.settle();
+                    return Round::Again;
+                }
+                // The commit record may or may not be on disk.
+                Ok(Reply::Refused { refusal: refusal @ Refusal::DiskLost, .. }) => {
+                    Err(CommitError::Unknown(refusal.into()))
+                }
+                Ok(Reply::Refused { operation, refusal }) => {
+                    attempt.settle();
+                    return self.refused_birth(birth, CommitError::Refused { server, operation, refusal });
+                }
+                Ok(_) => Err(CommitError::Unknown(RequestError::UnexpectedAnswer)),
+                Err(malformed) => Err(CommitError::Unknown(malformed.into())),
+            },
+            Err(lost) => self.request_outcome(server, (txn, birth), lost.into()).await,
         };
-        match Reply::decode(&bytes) {
-            Ok(Reply::Committed(at)) => Ok(at),
-            // The commit record may or may not be on disk.
-            Ok(Reply::Refused { refusal: refusal @ Refusal::DiskLost, .. }) => {
-                Err(CommitError::Unknown(refusal.into()))
+        match outcome {
+            Ok(at) => {
+                attempt.settle_at(at, self.transport.uptime());
+                Round::Committed(at)
             }
-            Ok(Reply::Refused { operation, refusal }) => {
-                Err(CommitError::Refused { server, operation, refusal })
+            Err(error) => {
+                match error {
+                    CommitError::Unknown(_) => {
+                        self.in_flight.unsettled(UnsettledCommit::unknown((txn, birth), vec![server]));
+                    }
+                    _ => attempt.settle(),
+                }
+                Round::Refused(error)
             }
-            Ok(_) => Err(CommitError::Unknown(RequestError::UnexpectedAnswer)),
-            Err(malformed) => Err(CommitError::Unknown(malformed.into())),
         }
+    }
+
+    /// Takes the clock of a server that takes no vote for a birth any more.
+    fn take_clock(&self, clock: Timestamp) {
+        self.in_flight.set_anchor(clock, self.transport.uptime());
+        self.note_seen(clock);
+    }
+
+    /// A refusal, or another attempt if the birth was too far ahead of the server's clock.
+    fn refused_birth(&self, birth: Timestamp, error: CommitError) -> Round {
+        if let CommitError::Refused { refusal: Refusal::TooFarAhead(ahead), .. } = &error
+            && ahead.given == birth
+            && birth > self.seen()
+        {
+            self.in_flight.set_anchor(ahead.ours, self.transport.uptime());
+            return Round::Again;
+        }
+        Round::Refused(error)
     }
 
     /// Requests the outcome of a transaction whose answer was lost. The server rolls the
@@ -146,11 +260,11 @@ impl<T: Transport> Client<T> {
     async fn request_outcome(
         &self,
         server: ServerId,
-        txn: TxnId,
+        (txn, birth): (TxnId, Timestamp),
         error: RequestError,
     ) -> Result<Timestamp, CommitError> {
         for _ in 0..outcome_attempts(&error) {
-            let Ok(bytes) = self.call(server, &Request::Outcome { txn }).await else { continue };
+            let Ok(bytes) = self.call(server, &Request::Outcome { txn, birth }).await else { continue };
             return match Reply::decode(&bytes) {
                 Ok(Reply::Outcome(TransactionOutcome::Decided(Decision::Commit(at)))) => Ok(at),
                 Ok(Reply::Outcome(TransactionOutcome::Decided(Decision::Abort))) => {
@@ -166,11 +280,15 @@ impl<T: Transport> Client<T> {
     async fn request_vote(
         &self,
         server: ServerId,
-        txn: TxnId,
+        (txn, birth): (TxnId, Timestamp),
+        servers: &[ServerId],
         error: RequestError,
     ) -> Result<Ballot, CommitError> {
+        let participants = Participants::encode(servers);
+        let participants = Participants::decode(&participants).unwrap_or(Participants::NONE);
+        let request = Request::Resolve { txn, birth, participants, is_voter: false };
         for _ in 0..outcome_attempts(&error) {
-            let Ok(bytes) = self.call(server, &Request::Resolve { txn }).await else { continue };
+            let Ok(bytes) = self.call(server, &request).await else { continue };
             return match Reply::decode(&bytes) {
                 Ok(Reply::Vote(Vote::Yes { at, .. })) => Ok(Ballot::Yes(at)),
                 Ok(Reply::Vote(Vote::No)) => Err(rolled_back(server, txn)),
@@ -187,61 +305,209 @@ impl<T: Transport> Client<T> {
         writes: &Writes,
         staging: &mut StagedWrites,
     ) -> Result<Timestamp, CommitError> {
-        let attempt = self.in_flight.begin_commit();
-        let txn = attempt.txn;
-        let servers: Vec<ServerId> = writes.servers.keys().copied().collect();
-        let participants = Participants::encode(&servers);
-        let failed = |error: RequestError| CommitError::Failed(error);
-        let participants =
-            Participants::decode(&participants).map_err(|malformed| failed(malformed.into()))?;
-        let (mut at, mut no, mut took_staged) = (Timestamp::ZERO, None, false);
-        for (server, parts) in writes.servers.iter() {
-            let (seen, staged, operations) = (self.seen(), staging.at(*server), parts.last());
-            let lease = writes.lease;
-            let request = Request::Prepare { txn, snapshot, seen, participants, lease, staged, operations };
-            let vote = match self.call(*server, &request).await {
-                Ok(bytes) => parse_ballot(*server, &bytes),
-                // The vote may be yes, and a yes vote is binding.
-                Err(lost) => self.request_vote(*server, txn, lost.into()).await,
-            };
-            match vote {
-                Ok(Ballot::Yes(vote)) => {
-                    self.note_seen(vote);
-                    at = at.max(vote);
-                    took_staged |= staged.is_some();
-                }
-                // Recovery has already decided.
-                Ok(Ballot::Decided(Decision::Commit(at))) => return Ok(at),
-                Ok(Ballot::Decided(Decision::Abort)) => {
-                    no = Some(rolled_back(*server, txn));
-                    break;
-                }
-                // Without all votes the outcome cannot be decided here.
-                Err(error @ CommitError::Unknown(_)) => return Err(error),
-                Err(error) => {
-                    no = Some(error);
-                    break;
-                }
+        // A vote consumes the parts of its server: the votes for a large transaction should not be in
+        // vain, and it is not sent again here.
+        let mut order = if staging.is_empty() { VoteOrder::Parallel } else { VoteOrder::ByServer };
+        for _ in 0..ROUNDS_MAX {
+            match self.vote(snapshot, writes, staging, order).await {
+                Round::Committed(at) => return Ok(at),
+                // Two transactions that meet at two servers could refuse each other for ever.
+                Round::Refused(CommitError::Refused {
+                    refusal: Refusal::Conflict(Conflict::Prepared { .. }),
+                    ..
+                }) if order == VoteOrder::Parallel => order = VoteOrder::ByServer,
+                Round::Refused(error) => return Err(error),
+                Round::Again if staging.is_spent => break,
+                Round::Again => {}
             }
+        }
+        Err(CommitError::Failed(RequestError::UnexpectedAnswer))
+    }
+
+    /// Asks all servers for their votes, under a new number, and sends the decision.
+    async fn vote(
+        &self,
+        snapshot: Option<Timestamp>,
+        writes: &Writes,
+        staging: &mut StagedWrites,
+        order: VoteOrder,
+    ) -> Round {
+        self.send_due();
+        let attempt = self.in_flight.begin_commit(self.seen(), self.transport.uptime());
+        let servers: Vec<ServerId> = writes.servers.keys().copied().collect();
+        let mut votes = Votes {
+            txn: attempt.txn,
+            birth: attempt.birth,
+            servers: &servers,
+            open: Vec::with_capacity(servers.len()),
+            at: Timestamp::ZERO,
+            no: None,
+            unknown: None,
+            decided: None,
+            is_forgotten: false,
+            took_staged: false,
+        };
+        match order {
+            VoteOrder::Parallel => self.vote_in_parallel(snapshot, writes, staging, &mut votes).await,
+            VoteOrder::ByServer => self.vote_by_server(snapshot, writes, staging, &mut votes).await,
         }
         // A server that has voted has consumed the staged parts.
-        staging.is_spent |= took_staged;
-        let decision = if no.is_none() { Decision::Commit(at) } else { Decision::Abort };
-        // From here on the votes alone decide the outcome. A server that misses the decision
-        // recovers it from the other servers' votes.
-        let mut all_know = true;
-        for server in &servers {
-            let reply = self.call(*server, &Request::Decide { txn, decision }).await;
-            // A server whose disk has failed cannot log the decision: it refuses, and asks the
-            // other servers after its restart.
-            all_know &= reply.is_ok_and(|bytes| Reply::decode(&bytes) == Ok(Reply::Done));
+        staging.is_spent |= votes.took_staged;
+        let Votes { txn, birth, open, at, no, unknown, decided, is_forgotten, .. } = votes;
+        let decision = match decided {
+            // Recovery has decided.
+            Some(decision) => decision,
+            None if no.is_some() || is_forgotten => Decision::Abort,
+            None => match unknown {
+                None => Decision::Commit(at),
+                // Without all votes the outcome cannot be decided here.
+                Some(error) => {
+                    self.in_flight.unsettled(UnsettledCommit::unknown((txn, birth), servers));
+                    return Round::Refused(error);
+                }
+            },
+        };
+        // From here on the votes alone decide the outcome. A server that misses the decision recovers
+        // it from the other servers' votes.
+        let first = servers[0];
+        self.in_flight.unsettled(UnsettledCommit::decided((txn, birth), servers, decision, open));
+        self.send_due();
+        match (decision, no) {
+            (Decision::Commit(at), _) => {
+                self.in_flight.note_time(at, self.transport.uptime());
+                Round::Committed(at)
+            }
+            (Decision::Abort, Some(no)) => self.refused_birth(birth, no),
+            (Decision::Abort, None) if is_forgotten => Round::Again,
+            (Decision::Abort, None) => Round::Refused(rolled_back(first, txn)),
         }
-        if all_know {
-            for server in &servers {
-                // A server that misses this keeps the outcome for longer.
-                let _ = self.call(*server, &Request::Forget { txn }).await;
+    }
+
+    /// Sends a request for a vote.
+    fn send_prepare<'a>(
+        &'a self,
+        server: ServerId,
+        votes: &Votes<'_>,
+        (snapshot, writes, staging): (Option<Timestamp>, &Writes, &StagedWrites),
+        waits: bool,
+    ) -> SentPrepare<'a> {
+        let operations = writes.servers.get(&server).map_or(Operations::NONE, |parts| parts.last());
+        let participants = Participants::encode(votes.servers);
+        // The map's keys are in order.
+        let participants = Participants::decode(&participants).unwrap_or(Participants::NONE);
+        let request = Request::Prepare {
+            txn: votes.txn,
+            birth: votes.birth,
+            waits,
+            snapshot,
+            seen: self.seen(),
+            participants,
+            lease: writes.lease,
+            staged: staging.at(server),
+            operations,
+        };
+        Box::pin(self.send(server, &Client::<T>::bytes_of(&request)))
+    }
+
+    async fn vote_in_parallel(
+        &self,
+        snapshot: Option<Timestamp>,
+        writes: &Writes,
+        staging: &StagedWrites,
+        votes: &mut Votes<'_>,
+    ) {
+        let mut sent: Vec<(ServerId, Option<SentPrepare<'_>>)> = Vec::with_capacity(votes.servers.len());
+        for (at, server) in votes.servers.iter().enumerate() {
+            if at > 0 {
+                self.counters.overlapping();
+            }
+            let prepare = self.send_prepare(*server, votes, (snapshot, writes, staging), false);
+            sent.push((*server, Some(prepare)));
+            votes.open.push(*server);
+        }
+        let mut lost = Vec::new();
+        poll_fn(|context| {
+            let mut is_pending = false;
+            for (server, call) in &mut sent {
+                let Some(prepare) = call else { continue };
+                let Poll::Ready(reply) = prepare.as_mut().poll(context) else {
+                    is_pending = true;
+                    continue;
+                };
+                *call = None;
+                match reply {
+                    Ok(bytes) => self.count_vote(*server, parse_ballot(*server, &bytes), staging, votes),
+                    Err(error) => lost.push((*server, error)),
+                }
+                if votes.is_over() {
+                    // The others are told, and their votes do not matter.
+                    return Poll::Ready(());
+                }
+            }
+            if is_pending { Poll::Pending } else { Poll::Ready(()) }
+        })
+        .await;
+        for (server, error) in lost {
+            if votes.is_over() {
+                return;
+            }
+            // The vote may be yes, and a yes vote is binding.
+            let of = (votes.txn, votes.birth);
+            let ballot = self.request_vote(server, of, votes.servers, error.into()).await;
+            self.count_vote(server, ballot, staging, votes);
+        }
+    }
+
+    async fn vote_by_server(
+        &self,
+        snapshot: Option<Timestamp>,
+        writes: &Writes,
+        staging: &StagedWrites,
+        votes: &mut Votes<'_>,
+    ) {
+        for server in votes.servers {
+            // It carries the largest vote so far as the client's highest timestamp.
+            let prepare = self.send_prepare(*server, votes, (snapshot, writes, staging), true);
+            votes.open.push(*server);
+            let ballot = match prepare.await {
+                Ok(bytes) => parse_ballot(*server, &bytes),
+                Err(lost) => {
+                    let of = (votes.txn, votes.birth);
+                    self.request_vote(*server, of, votes.servers, lost.into()).await
+                }
+            };
+            self.count_vote(*server, ballot, staging, votes);
+            if votes.is_over() || votes.unknown.is_some() {
+                return;
             }
         }
-        no.map_or(Ok(at), Err)
+    }
+
+    fn count_vote(
+        &self,
+        server: ServerId,
+        ballot: Result<Ballot, CommitError>,
+        staging: &StagedWrites,
+        votes: &mut Votes<'_>,
+    ) {
+        match ballot {
+            Ok(Ballot::Yes(vote)) => {
+                self.note_seen(vote);
+                votes.at = votes.at.max(vote);
+                votes.took_staged |= staging.at(server).is_some();
+            }
+            Ok(Ballot::Decided(decision)) => votes.decided = Some(decision),
+            Ok(Ballot::Forgotten(clock)) => {
+                self.take_clock(clock);
+                votes.is_forgotten = true;
+                votes.open.retain(|open| *open != server);
+            }
+            Err(error @ CommitError::Unknown(_)) => votes.unknown = Some(error),
+            Err(error) => {
+                // It has not voted and will not.
+                votes.open.retain(|open| *open != server);
+                votes.no = Some(error);
+            }
+        }
     }
 }

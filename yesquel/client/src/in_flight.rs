@@ -1,13 +1,17 @@
-//! What a client reports to its servers: the oldest snapshots that its transactions read, and the
-//! number up to which the outcomes of its commits are known.
+//! What a client reports to its servers: the oldest snapshots that its transactions read, and which
+//! of its commits are settled.
 
-use std::sync::{
-    Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU64, Ordering::SeqCst},
+use crate::unsettled::UnsettledCommit;
+use std::{
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+    time::Duration,
 };
-use yesquel_model::{Timestamp, TxnId};
-use yesquel_transport::HeartbeatSource;
-use yesquel_wire::ClientHeartbeat;
+use yesquel_model::{ServerId, Timestamp, TxnId};
+use yesquel_transport::{HeartbeatSource, LostCall};
+use yesquel_wire::{ClientHeartbeat, Reply, SETTLED_EXCEPTIONS_MAX, SettledReport};
 
 /// Slots that need no lock: about as many as a process has threads.
 const SLOTS: usize = 256;
@@ -62,10 +66,6 @@ impl MinSet {
         }
     }
 
-    fn least(&self) -> Option<u64> {
-        self.least_from(1).0[0]
-    }
-
     /// Returns the least number that is at least `first`, the next larger one, and whether there
     /// are more beyond these two.
     fn least_from(&self, first: u64) -> ([Option<u64>; 2], bool) {
@@ -100,12 +100,44 @@ fn preferred_slot() -> usize {
 #[derive(Debug)]
 pub(crate) struct InFlight {
     client: u64,
-    /// Number of the latest commit.
-    last_commit: AtomicU64,
     snapshots: MinSet,
     /// Servers have dropped the snapshots below this timestamp.
     dropped_below: AtomicU64,
-    commits: MinSet,
+    commits: Mutex<Commits>,
+    /// Whether a message about an unsettled commit is due.
+    is_message_due: AtomicBool,
+}
+
+/// The commits of a client. One lock draws number and birth, so that they rise together.
+#[derive(Debug, Default)]
+pub(crate) struct Commits {
+    last: u64,
+    last_birth: Timestamp,
+    /// The largest birth of all.
+    largest_birth: Timestamp,
+    /// A timestamp of a server, and the client's uptime when it was new.
+    anchor: (Timestamp, Duration),
+    /// Numbers that are not settled, in order.
+    open: Vec<u64>,
+    /// Those whose end the client knows or asks for, while servers have not confirmed it.
+    unsettled: Vec<UnsettledCommit>,
+}
+
+impl Commits {
+    /// Notes that a commit is settled.
+    pub(crate) fn close(&mut self, number: u64) {
+        if let Ok(place) = self.open.binary_search(&number) {
+            self.open.remove(place);
+        }
+    }
+
+    fn report(&self) -> SettledReport {
+        let exceptions: Vec<u64> = self.open.iter().copied().take(SETTLED_EXCEPTIONS_MAX).collect();
+        match self.open.get(SETTLED_EXCEPTIONS_MAX) {
+            None => SettledReport { number: self.last, birth: self.largest_birth, exceptions },
+            Some(number) => SettledReport { number: number - 1, birth: self.largest_birth, exceptions },
+        }
+    }
 }
 
 /// Keeps the versions of a snapshot on the servers until it is dropped.
@@ -115,23 +147,45 @@ pub struct SnapshotHold<'a> {
     slot: MinSlot,
 }
 
-/// Commit whose outcome is unknown until this is dropped.
+/// A commit in progress. If it is dropped, its outcome is not known, and it never counts as settled.
 #[derive(Debug)]
+#[must_use]
 pub(crate) struct CommitInFlight<'a> {
     pub(crate) txn: TxnId,
+    pub(crate) birth: Timestamp,
     in_flight: &'a InFlight,
-    slot: MinSlot,
+}
+
+impl CommitInFlight<'_> {
+    /// Ends it: no server will be asked about it.
+    pub(crate) fn settle(self) {
+        self.in_flight.commits().close(self.txn.number);
+    }
+
+    /// Like [`settle`](Self::settle), with a new timestamp of a server.
+    pub(crate) fn settle_at(self, at: Timestamp, uptime: Duration) {
+        let mut commits = self.in_flight.commits();
+        commits.close(self.txn.number);
+        if at >= commits.anchor.0 {
+            commits.anchor = (at, uptime);
+        }
+    }
 }
 
 impl InFlight {
-    pub(crate) fn new(client: u64) -> InFlight {
+    /// Creates the state of a client that has connected to servers at this time of theirs.
+    pub(crate) fn new(client: u64, clock: Timestamp, uptime: Duration) -> InFlight {
         InFlight {
             client,
-            last_commit: AtomicU64::new(0),
             snapshots: MinSet::new(),
             dropped_below: AtomicU64::new(0),
-            commits: MinSet::new(),
+            commits: Mutex::new(Commits { anchor: (clock, uptime), ..Commits::default() }),
+            is_message_due: AtomicBool::new(false),
         }
+    }
+
+    pub(crate) fn commits(&self) -> MutexGuard<'_, Commits> {
+        self.commits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn hold(&self, snapshot: Timestamp) -> SnapshotHold<'_> {
@@ -143,12 +197,78 @@ impl InFlight {
         self.dropped_below.fetch_max(oldest.0, SeqCst);
     }
 
-    pub(crate) fn begin_commit(&self) -> CommitInFlight<'_> {
-        // A concurrent heartbeat must not report this number as known: a lower bound is inserted
-        // before the number is drawn.
-        let slot = self.commits.insert(self.last_commit.load(SeqCst) + 1, preferred_slot());
-        let txn = TxnId { client: self.client, number: self.last_commit.fetch_add(1, SeqCst) + 1 };
-        CommitInFlight { txn, in_flight: self, slot }
+    /// Draws a number for something that is no commit.
+    pub(crate) fn draw_number(&self) -> TxnId {
+        let mut commits = self.commits();
+        commits.last += 1;
+        TxnId { client: self.client, number: commits.last }
+    }
+
+    /// Begins a commit; `seen` is the highest timestamp that the client has seen.
+    pub(crate) fn begin_commit(&self, seen: Timestamp, uptime: Duration) -> CommitInFlight<'_> {
+        let mut commits = self.commits();
+        let (anchor, since) = commits.anchor;
+        // A client that was idle is not born in the past.
+        let passed = (uptime.saturating_sub(since).as_millis() as u64) << 16;
+        let birth = seen.max(Timestamp(anchor.0.saturating_add(passed)));
+        let birth = birth.max(Timestamp(commits.last_birth.0.saturating_add(1)));
+        commits.last += 1;
+        commits.last_birth = birth;
+        commits.largest_birth = commits.largest_birth.max(birth);
+        let number = commits.last;
+        commits.open.push(number);
+        CommitInFlight { txn: TxnId { client: self.client, number }, birth, in_flight: self }
+    }
+
+    /// Notes a new timestamp of a server.
+    pub(crate) fn note_time(&self, at: Timestamp, uptime: Duration) {
+        let mut commits = self.commits();
+        if at >= commits.anchor.0 {
+            commits.anchor = (at, uptime);
+        }
+    }
+
+    /// Takes the time of a server that has refused a birth as too far ahead, or too old.
+    pub(crate) fn set_anchor(&self, clock: Timestamp, uptime: Duration) {
+        let mut commits = self.commits();
+        commits.anchor = (clock, uptime);
+        commits.last_birth = commits.last_birth.min(clock);
+    }
+
+    /// Adds a commit that is not settled.
+    pub(crate) fn unsettled(&self, commit: UnsettledCommit) {
+        let mut commits = self.commits();
+        if commit.is_settled() {
+            commits.close(commit.txn.number);
+        } else {
+            commits.unsettled.push(commit);
+            self.is_message_due.store(true, SeqCst);
+        }
+    }
+
+    /// Takes the messages about unsettled commits that are due.
+    pub(crate) fn take_due(&self) -> Vec<(TxnId, ServerId, Vec<u8>)> {
+        let mut due = Vec::new();
+        // Without the lock first: mostly there is none.
+        if self.is_message_due.load(SeqCst) && self.is_message_due.swap(false, SeqCst) {
+            self.commits().unsettled.iter_mut().for_each(|commit| commit.take_due(&mut due));
+        }
+        due
+    }
+
+    /// Takes the answer of a server to such a message, or its loss.
+    pub(crate) fn on_reply(&self, txn: TxnId, server: ServerId, reply: Result<&[u8], LostCall>) {
+        let mut commits = self.commits();
+        let Some(place) = commits.unsettled.iter().position(|commit| commit.txn == txn) else { return };
+        let commit = &mut commits.unsettled[place];
+        let reply = reply.ok().and_then(|bytes| Reply::decode(bytes).ok());
+        // A reply that is none is like a loss.
+        if commit.answered(server, &reply.unwrap_or(Reply::Report(b""))) {
+            commits.unsettled.swap_remove(place);
+            commits.close(txn.number);
+        } else if commit.is_due() {
+            self.is_message_due.store(true, SeqCst);
+        }
     }
 }
 
@@ -158,23 +278,15 @@ impl Drop for SnapshotHold<'_> {
     }
 }
 
-impl Drop for CommitInFlight<'_> {
-    fn drop(&mut self) {
-        self.in_flight.commits.remove(self.slot);
-    }
-}
-
 impl HeartbeatSource for InFlight {
     fn client(&self) -> u64 {
         self.client
     }
 
     fn heartbeat(&self) -> ClientHeartbeat {
-        // Read the last number first: commits that begin later get larger numbers.
-        let last = self.last_commit.load(SeqCst);
-        let known = self.commits.least().map_or(last, |least| last.min(least - 1));
         let (oldest, more) = self.snapshots.least_from(self.dropped_below.load(SeqCst));
-        ClientHeartbeat { oldest: oldest.map(|number| number.map(Timestamp)), more, known }
+        let settled = self.commits().report();
+        ClientHeartbeat { oldest: oldest.map(|number| number.map(Timestamp)), more, settled }
     }
 }
 
@@ -182,9 +294,13 @@ impl HeartbeatSource for InFlight {
 mod tests {
     use super::*;
 
+    fn in_flight() -> InFlight {
+        InFlight::new(1, Timestamp::ZERO, Duration::ZERO)
+    }
+
     #[test]
     fn oldest_snapshots_are_reported_beyond_the_slots() {
-        let in_flight = InFlight::new(1);
+        let in_flight = in_flight();
         assert_eq!(in_flight.heartbeat(), ClientHeartbeat::default());
         let first = in_flight.hold(Timestamp(70));
         let mut others: Vec<_> =
@@ -221,7 +337,7 @@ mod tests {
     /// A leaked snapshot that the server has dropped does not hide snapshots in use.
     #[test]
     fn dropped_snapshots_do_not_hide_others() {
-        let in_flight = InFlight::new(1);
+        let in_flight = in_flight();
         let _forgotten = in_flight.hold(Timestamp(70));
         let used = in_flight.hold(Timestamp(100));
         in_flight.dropped_below(Timestamp(90));
@@ -231,42 +347,73 @@ mod tests {
     }
 
     #[test]
-    fn commits_in_flight_have_no_known_outcome() {
-        let in_flight = InFlight::new(7);
-        let (first, second) = (in_flight.begin_commit(), in_flight.begin_commit());
-        assert_eq!((first.txn, second.txn.number), (TxnId { client: 7, number: 1 }, 2));
-        assert_eq!(in_flight.heartbeat().known, 0);
-        drop(first);
-        assert_eq!(in_flight.heartbeat().known, 1);
-        drop(second);
-        assert_eq!(in_flight.heartbeat().known, 2);
+    fn commits_in_flight_are_not_settled() {
+        let in_flight = in_flight();
+        let begin = || in_flight.begin_commit(Timestamp::ZERO, Duration::ZERO);
+        let (first, second) = (begin(), begin());
+        assert_eq!((first.txn, second.txn.number), (TxnId { client: 1, number: 1 }, 2));
+        let settled = |number: u64, exceptions: &[u64]| {
+            let report = in_flight.heartbeat().settled;
+            assert_eq!((report.number, &report.exceptions[..]), (number, exceptions));
+        };
+        settled(2, &[1, 2]);
+        first.settle();
+        settled(2, &[2]);
+        // A dropped one has no known outcome.
+        drop(begin());
+        second.settle();
+        settled(3, &[3]);
+        in_flight.draw_number();
+        settled(4, &[3]);
+    }
+
+    /// Beyond the exceptions that a report may have, the number is lower.
+    #[test]
+    fn a_report_has_a_limited_number_of_exceptions() {
+        let in_flight = in_flight();
+        let open: Vec<_> =
+            (0..100).map(|_| in_flight.begin_commit(Timestamp::ZERO, Duration::ZERO)).collect();
+        let report = in_flight.heartbeat().settled;
+        assert_eq!((report.number, report.exceptions.len()), (64, 64));
+        assert_eq!(report.birth, open[99].birth);
+    }
+
+    /// Births rise with the numbers, and with the time of an idle client.
+    #[test]
+    fn births_rise_with_numbers_and_time() {
+        let in_flight = InFlight::new(1, Timestamp::from_ms(5_000), Duration::from_secs(1));
+        let at = |seconds| in_flight.begin_commit(Timestamp::from_ms(5_001), Duration::from_secs(seconds));
+        let births = [1, 1, 601, 600].map(|seconds| at(seconds).birth);
+        assert_eq!(births[0], Timestamp::from_ms(5_001));
+        assert_eq!(births[2], Timestamp::from_ms(605_000));
+        assert!(births.is_sorted_by(|one, next| one < next), "{births:?}");
     }
 
     /// Threads begin and end commits while another reads heartbeats: a number that is reported as
-    /// known is never in flight.
+    /// settled is never in flight.
     #[test]
-    fn commits_in_flight_are_never_reported_with_an_outcome() {
-        let in_flight = InFlight::new(1);
+    fn commits_in_flight_are_never_reported_as_settled() {
+        let in_flight = in_flight();
         let open_commits = Mutex::new(std::collections::BTreeSet::new());
         std::thread::scope(|scope| {
             let workers: Vec<_> = (0..4)
                 .map(|_| {
                     scope.spawn(|| {
                         for _ in 0..20_000 {
-                            let commit = in_flight.begin_commit();
+                            let commit = in_flight.begin_commit(Timestamp::ZERO, Duration::ZERO);
                             open_commits.lock().unwrap().insert(commit.txn.number);
                             open_commits.lock().unwrap().remove(&commit.txn.number);
-                            drop(commit);
+                            commit.settle();
                         }
                     })
                 })
                 .collect();
             while !workers.iter().all(|worker| worker.is_finished()) {
                 let open = open_commits.lock().unwrap();
-                let known = in_flight.heartbeat().known;
-                assert!(open.first().is_none_or(|first| *first > known));
+                let report = in_flight.heartbeat().settled;
+                assert!(!open.iter().any(|number| report.covers(*number)));
             }
         });
-        assert_eq!(in_flight.heartbeat().known, 80_000);
+        assert_eq!(in_flight.heartbeat().settled.number, 80_000);
     }
 }

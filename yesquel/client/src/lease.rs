@@ -29,7 +29,7 @@ impl<T: Transport> Client<T> {
     /// Returns a new, unique lease holder, without contacting a server.
     pub fn new_lease_holder(&self) -> LeaseHolder {
         // The number is unique, for no transaction uses it.
-        LeaseHolder { id: self.in_flight.begin_commit().txn }
+        LeaseHolder { id: self.in_flight.draw_number() }
     }
 
     /// Leases a range of a tree at one server, or extends the lease, for `time` from the return of

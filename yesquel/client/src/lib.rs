@@ -10,6 +10,7 @@ mod in_flight;
 mod lease;
 mod read_view;
 mod staging;
+mod unsettled;
 mod writes;
 
 pub use counters::{SentCounters, SentCounts};
@@ -50,7 +51,7 @@ pub struct Client<T> {
 impl<T: Transport> Client<T> {
     /// Creates a client. No other client, past or present, may have the same `id`.
     pub fn new(transport: T, id: u64) -> Client<T> {
-        let in_flight = Arc::new(InFlight::new(id));
+        let in_flight = Arc::new(InFlight::new(id, transport.clock(), transport.uptime()));
         transport.set_heartbeat_source(Arc::clone(&in_flight) as Arc<dyn HeartbeatSource>);
         Client { transport, in_flight, seen: AtomicU64::new(0), counters: SentCounters::default() }
     }

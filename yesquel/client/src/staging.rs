@@ -25,6 +25,11 @@ impl StagedWrites {
         self.is_spent
     }
 
+    /// Whether no part was sent.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
     pub(crate) fn at(&self, server: ServerId) -> Option<Staged> {
         let parts = *self.parts.get(&server)?;
         Some(Staged { number: self.name?.number, parts })
@@ -47,7 +52,7 @@ impl<T: Transport> Client<T> {
         let failed = |error: RequestError| CommitError::Failed(error);
         let operations = Operations::decode(part).map_err(|malformed| failed(malformed.into()))?;
         // The number is unique, for no transaction uses it.
-        let name = *staging.name.get_or_insert_with(|| self.in_flight.begin_commit().txn);
+        let name = *staging.name.get_or_insert_with(|| self.in_flight.draw_number());
         let parts = staging.parts.entry(server).or_default();
         let request = Request::Stage { name, part: *parts, operations };
         let bytes = self.call(server, &request).await.map_err(|lost| failed(lost.into()))?;

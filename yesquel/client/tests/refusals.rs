@@ -5,7 +5,7 @@
 use std::{cell::RefCell, future::ready};
 use yesquel_client::{Client, CommitError, RequestError, Writes};
 use yesquel_model::{NodeId, Refusal, ServerId, Timestamp, TreeId};
-use yesquel_transport::{LostCall, Transport, block_on};
+use yesquel_transport::{LostCall, ReplyHandler, Transport, block_on};
 use yesquel_wire::{Expect, NodeOperation, Question, Reply, Request, WriteOperation};
 
 const OLDEST: Timestamp = Timestamp::from_ms(7_000);
@@ -33,6 +33,8 @@ impl Transport for AheadServer {
         Reply::Refused { operation: None, refusal }.write(&mut reply);
         ready(Ok(reply))
     }
+
+    fn send(&self, _: ServerId, _: &[u8], _: ReplyHandler) {}
 }
 
 fn node() -> NodeId {

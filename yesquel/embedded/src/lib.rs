@@ -12,10 +12,10 @@ use std::{
 };
 use yesquel_engine::{Caller, Engine, EngineSettings};
 use yesquel_fork as fork;
-use yesquel_model::ServerId;
+use yesquel_model::{ServerId, Timestamp};
 use yesquel_server::{Core, CoreError, DataFolder, LOCAL_CONNECTION, LogOptions, ReplySink, Time};
 use yesquel_transport::{
-    HeartbeatSource, LossCause, LostCall, OPENED_BEFORE_FORK, Transport, take_cancelled,
+    HeartbeatSource, LossCause, LostCall, OPENED_BEFORE_FORK, ReplyHandler, Transport, take_cancelled,
 };
 
 /// A call without an immediate reply, or whose late reply was not taken yet.
@@ -23,6 +23,8 @@ use yesquel_transport::{
 struct PendingCall {
     waker: Option<Waker>,
     reply: Option<Vec<u8>>,
+    /// Takes the reply if no caller waits for it.
+    handler: Option<ReplyHandler>,
 }
 
 /// Pending calls by their numbers.
@@ -46,10 +48,19 @@ impl<D: ReplySink> ReplySink for ReplyRouter<D> {
         if caller.connection != LOCAL_CONNECTION {
             return self.others.deliver(caller, reply);
         }
+        let mut pending = self.pending.lock();
         // The caller may have cancelled the call.
-        if let Some(call) = self.pending.lock().get_mut(&caller.request) {
-            call.reply = Some(reply.to_vec());
-            call.waker.take().into_iter().for_each(Waker::wake);
+        let Some(call) = pending.get_mut(&caller.request) else { return };
+        match call.handler.take() {
+            Some(handler) => {
+                pending.remove(&caller.request);
+                drop(pending);
+                handler(Ok(reply));
+            }
+            None => {
+                call.reply = Some(reply.to_vec());
+                call.waker.take().into_iter().for_each(Waker::wake);
+            }
         }
     }
 
@@ -253,6 +264,30 @@ impl Transport for EmbeddedServer {
                 Some(seat) => self.wait(seat).await,
             }
         }
+    }
+
+    fn send(&self, server: ServerId, request: &[u8], handler: ReplyHandler) {
+        if self.generation != fork::generation() {
+            return handler(Err(lost(OPENED_BEFORE_FORK.to_owned())));
+        } else if server != self.server {
+            return handler(Err(lost("there is no such server".to_owned())));
+        }
+        let (number, mut reply) = (unique(), Vec::new());
+        let caller = Caller { connection: LOCAL_CONNECTION, request: number };
+        self.pending.lock().insert(number, PendingCall { handler: Some(handler), ..PendingCall::default() });
+        let called = self.core.call(caller, request, &mut reply, || ());
+        if matches!(called, Ok(false)) {
+            return;
+        }
+        let call = self.pending.lock().remove(&number);
+        if let Some(handler) = call.and_then(|call| call.handler) {
+            handler(called.map(|_| reply.as_slice()).map_err(|malformed| lost(malformed.to_string())));
+        }
+    }
+
+    fn clock(&self) -> Timestamp {
+        // A server that does not serve yet gives out no time: the first reply names it.
+        self.core.session().clock().unwrap_or_default()
     }
 
     fn set_heartbeat_source(&self, heartbeats: Arc<dyn HeartbeatSource>) {

@@ -1,6 +1,7 @@
 //! Cells as views: a key, its newest value, and the older ones that snapshots may still see.
 //! [`NodeCells`](crate::cells::NodeCells) lays them out in memory.
 
+use crate::snapshots::Readable;
 use yesquel_model::{Timestamp, limits};
 
 /// The form of a version's value.
@@ -131,6 +132,24 @@ impl<'a> Cell<'a> {
     /// Returns the value of an older version.
     pub(crate) fn value_of(self, version: VersionRef) -> Option<VersionValue<'a>> {
         version.value(&self.bytes[version.start()..])
+    }
+
+    /// The older versions that a readable snapshot sees.
+    pub(crate) fn older_seen(self, readable: Readable) -> impl Iterator<Item = VersionRef> + use<'a> {
+        let is_seen = move |(at, version): &(usize, &VersionRef)| {
+            let until = self.older.get(at + 1).map_or(self.at, |next| next.at);
+            readable.sees(version.at, until)
+        };
+        let seen = self.older.iter().enumerate().filter(is_seen).map(|(_, version)| *version);
+        // A deletion with no older version is as if the cell had never existed.
+        seen.skip_while(|version| version.form() == ValueForm::Deleted)
+    }
+
+    /// Whether a collection leaves the cell. A deletion within the fence is kept as long as a
+    /// snapshot does not see it, since that transaction must not write the key.
+    pub(crate) fn is_left(self, readable: Readable, is_within: bool) -> bool {
+        let ended = if is_within { readable.low } else { readable.next };
+        self.newest.is_some() || self.at > ended || self.older_seen(readable).next().is_some()
     }
 
     /// Iterates over its versions, the newest first: commit time and value.

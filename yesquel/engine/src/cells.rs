@@ -394,8 +394,14 @@ impl NodeCells {
         older.insert(place, version);
     }
 
-    /// Writes an older version of a cell.
+    /// Writes an older version of a cell, replacing one of the same time.
     fn write_older(&mut self, position: usize, at: Timestamp, value: Option<VersionValue<'_>>) {
+        if let Some(older) = self.older.get_mut(position)
+            && let Ok(same) = older.binary_search_by_key(&at, |version| version.at)
+        {
+            self.dead += older.remove(same).value_bytes();
+            self.versions -= 1;
+        }
         let bytes = value.map_or(&[][..], |value| value.bytes);
         self.make_room(bytes.len());
         let mut version = VersionRef::new(at, self.rows[position].key_bytes(), value);
@@ -466,9 +472,8 @@ impl NodeCells {
         }
     }
 
-    /// Collects the versions that no readable snapshot sees, and cells without versions. A deletion
-    /// within the fence is kept as long as a snapshot does not see it, since that transaction must
-    /// not write the key. Passes the keys and values of long values to `gone`.
+    /// Collects the versions that no readable snapshot sees, and cells without versions. Passes the
+    /// keys and values of long values to `gone`.
     pub(crate) fn collect(
         &mut self,
         readable: Readable,
@@ -478,10 +483,7 @@ impl NodeCells {
         let mut kept = 0;
         for position in 0..self.len() {
             self.collect_older(position, readable, &mut gone);
-            let row = self.rows[position];
-            let ended = if within.contains(&position) { readable.low } else { readable.next };
-            let is_last = self.older.get(position).is_none_or(|older| older.is_empty());
-            if row.form() == ValueForm::Deleted && row.at <= ended && is_last {
+            if !self.cell(position).is_left(readable, within.contains(&position)) {
                 self.dead += self.place(position).len();
                 continue;
             }
@@ -504,30 +506,21 @@ impl NodeCells {
         if cell.older.is_empty() {
             return;
         }
-        let is_seen = |(at, version): (usize, &VersionRef)| {
-            let until = cell.older.get(at + 1).map_or(cell.at, |next| next.at);
-            // A deletion with no older version is as if the cell had never existed.
-            readable.sees(version.at, until)
-                && !(version.form() == ValueForm::Deleted && version.at <= readable.low)
-        };
-        let (mut dead, mut unseen) = (0, 0);
-        for (at, version) in cell.older.iter().enumerate() {
-            if !is_seen((at, version)) {
-                unseen += 1;
-                dead += version.value_bytes();
-                if let Some(VersionValue { bytes, is_large: true }) = cell.value_of(*version) {
-                    gone(cell.key, bytes);
-                }
-            }
-        }
+        let unseen = cell.older.len() - cell.older_seen(readable).count();
         if unseen == 0 {
             return;
         }
-        let kept: ThinVec<VersionRef> = if unseen == cell.older.len() {
-            ThinVec::new()
-        } else {
-            cell.older.iter().enumerate().filter(|row| is_seen(*row)).map(|(_, version)| *version).collect()
-        };
+        let kept: ThinVec<VersionRef> = cell.older_seen(readable).collect();
+        let (mut dead, mut left) = (0, kept.iter().peekable());
+        for version in cell.older {
+            if left.next_if(|next| next.at == version.at).is_some() {
+                continue;
+            }
+            dead += version.value_bytes();
+            if let Some(VersionValue { bytes, is_large: true }) = cell.value_of(*version) {
+                gone(cell.key, bytes);
+            }
+        }
         (self.versions, self.dead) = (self.versions - unseen, self.dead + dead);
         self.older[position] = kept;
     }

@@ -1,7 +1,9 @@
 //! Input and output of a step: the time, the caller, replies, log records.
 
 use crate::wanted_lease::WantedLease;
-use yesquel_model::{Conflict, Refusal, ServerId, TxnId};
+use std::sync::Arc;
+use yesquel_model::{Conflict, Refusal, ServerId, Timestamp, TxnId};
+use yesquel_wire::{ByteWriter, Participants, Request, TransactionList};
 
 /// The time, as the engine's driver knows it.
 #[derive(Debug, Clone, Copy, Default)]
@@ -21,6 +23,18 @@ pub struct Caller {
     pub request: u64,
 }
 
+/// Whether a reply waits until the log record that it depends on is synced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ReplyDurability {
+    /// As the server's durability says.
+    #[default]
+    Configured,
+    /// In any case. The sync may come up to a second later.
+    Synced,
+    /// In any case, and the log is synced now.
+    SyncedNow,
+}
+
 /// A reply, whose bytes are in [`Effects::bytes`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddressedReply {
@@ -29,18 +43,60 @@ pub struct AddressedReply {
     /// Log record, counted from one, up to which the log must be durable before the reply may
     /// leave.
     pub needs_lsn: u64,
+    /// Whether it waits under every durability.
+    pub durability: ReplyDurability,
     /// Position in the bytes.
     pub bytes: std::ops::Range<usize>,
 }
 
 /// A question for another server's vote; the answer goes to
 /// [`Engine::on_vote`](crate::Engine::on_vote).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VoteQuery {
     /// The server to ask.
     pub server: ServerId,
     /// The transaction.
     pub txn: TxnId,
+    /// Its birth.
+    pub birth: Timestamp,
+    /// All participants, in order.
+    pub participants: Arc<[ServerId]>,
+}
+
+impl VoteQuery {
+    /// Appends the request to send.
+    pub fn write(&self, bytes: &mut Vec<u8>) {
+        let participants = Participants::encode(&self.participants);
+        // They are in order.
+        let participants = Participants::decode(&participants).unwrap_or(Participants::NONE);
+        let Self { txn, birth, .. } = *self;
+        Request::Resolve { txn, birth, participants, is_voter: true }.write(&mut ByteWriter(bytes));
+    }
+}
+
+/// A question whether transactions of a client that is gone have ended at another server; the flags
+/// of the reply go to [`Engine::on_ended`](crate::Engine::on_ended).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndQuery {
+    /// The server to ask.
+    pub server: ServerId,
+    /// The client.
+    pub client: u64,
+    /// Numbers, births and participants of the transactions, in order.
+    pub transactions: Vec<(u64, Timestamp, Arc<[ServerId]>)>,
+}
+
+impl EndQuery {
+    /// Appends the request to send.
+    pub fn write(&self, bytes: &mut Vec<u8>) {
+        let mut list = Vec::new();
+        for (number, birth, participants) in &self.transactions {
+            TransactionList::push(&mut list, *number, *birth, participants);
+        }
+        if let Ok(transactions) = TransactionList::decode(&list) {
+            Request::Ended { client: self.client, transactions }.write(&mut ByteWriter(bytes));
+        }
+    }
 }
 
 /// What the driver must do after a step. The buffers are reused.
@@ -57,6 +113,8 @@ pub struct Effects {
     pub record_ends: Vec<usize>,
     /// Votes to ask for.
     pub vote_queries: Vec<VoteQuery>,
+    /// Ends to ask for.
+    pub end_queries: Vec<EndQuery>,
 }
 
 impl Effects {
@@ -67,13 +125,19 @@ impl Effects {
         self.log.clear();
         self.record_ends.clear();
         self.vote_queries.clear();
+        self.end_queries.clear();
     }
 
     /// Appends a reply that depends on no record.
     pub fn push_reply(&mut self, caller: Caller, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.bytes.len();
         write(&mut self.bytes);
-        self.replies.push(AddressedReply { caller, needs_lsn: 0, bytes: start..self.bytes.len() });
+        self.replies.push(AddressedReply {
+            caller,
+            needs_lsn: 0,
+            durability: ReplyDurability::Configured,
+            bytes: start..self.bytes.len(),
+        });
     }
 
     /// Iterates over the records' bytes.
@@ -93,6 +157,8 @@ pub(crate) enum Stop {
         fits_at_ms: u64,
     },
     Refuse(Option<u64>, Refusal),
+    /// The group takes no vote for it any more, and does not know its end.
+    Forgotten,
 }
 
 impl From<Refusal> for Stop {

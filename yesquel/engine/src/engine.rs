@@ -3,6 +3,8 @@
 mod budget;
 mod check;
 mod commit;
+mod forget;
+mod handle;
 mod lease;
 mod peek;
 mod peer_holds;
@@ -10,27 +12,31 @@ mod recovery;
 mod replay;
 mod status;
 mod time;
+mod votes;
 
 use crate::{
     answer::{AnswerBuffers, ReadContext},
-    effects::{AddressedReply, Caller, Effects, Now, Stop},
+    effects::{Caller, Effects, Now, Stop},
     leases::Leases,
     load::HotKeySamples,
     node::{NodeLimits, Undecided},
+    outcomes::OutcomeTable,
+    queue::PrepareQueue,
     record::LogRecord,
     settings::EngineSettings,
     snapshots::Snapshots,
-    staging::{CommitPayload, Staging},
+    staging::Staging,
     store::{NodeStore, TreeEnd},
-    transaction::{KnownVote, OutcomeTable, PreparedTxn},
-    wanted_lease::WantedLease,
+    transaction::PreparedTxn,
+    write_target::WriteTarget,
 };
+use forget::ForgetState;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use yesquel_model::{
     HybridClock, Key, LocalId, NodeId, Refusal, ServerId, ShardedCounter, Timestamp, TreeId, TxnId,
 };
-use yesquel_wire::{Malformed, Operations, Participants, Questions, Reply, Request, Vote};
+use yesquel_wire::{Operations, Questions, Reply};
 
 /// Nodes that one [`Engine::tick`] collects: some milliseconds of work.
 const COLLECT_NODES_MAX: usize = 512;
@@ -43,6 +49,8 @@ const SWEEP_NODES_MAX: usize = 16 << 10;
 struct WaitingRequest {
     caller: Caller,
     request: Box<[u8]>,
+    /// Its place among the prepares that are queued.
+    arrival: u64,
 }
 
 /// A request that waits until its timestamp is near enough.
@@ -88,10 +96,20 @@ pub struct Engine {
     pub(crate) leases: Leases,
     waiting: FxHashMap<TxnId, Vec<WaitingRequest>>,
     pub(crate) delayed: Vec<DelayedRequest>,
+    pub(crate) queue: PrepareQueue,
+    /// What the prepare that must wait writes.
+    pub(crate) queue_targets: Vec<(NodeId, WriteTarget)>,
+    pub(crate) forget: ForgetState,
     pub(crate) counters: FxHashMap<NodeId, u64>,
     pub(crate) snapshots: Snapshots,
     /// Uptime in milliseconds of each server's last report.
     pub(crate) peers_heard_ms: BTreeMap<ServerId, u64>,
+    /// Time of the newest change of a node.
+    pub(crate) last_change: Timestamp,
+    /// When the low-water mark was last raised, by uptime.
+    pub(crate) raised_at_ms: Option<u64>,
+    /// The checkpoint being loaded has the newest versions only.
+    pub(crate) has_newest_only: bool,
     pub(crate) lsn: u64,
     /// Scratch space for parts of an answer.
     pub(crate) buffers: AnswerBuffers,
@@ -127,6 +145,12 @@ pub(crate) struct EngineCounts {
     pub(crate) waits: u64,
     pub(crate) recoveries: u64,
     pub(crate) refused_memory: u64,
+    /// Prepares that were queued.
+    pub(crate) queued: u64,
+    /// Transactions whose end recovery has found.
+    pub(crate) recovered: u64,
+    /// Decisions that contradict the end.
+    pub(crate) contradictions: u64,
 }
 
 impl Engine {
@@ -152,8 +176,14 @@ impl Engine {
             leases: Leases::default(),
             waiting: FxHashMap::default(),
             delayed: Vec::new(),
+            queue: PrepareQueue::default(),
+            queue_targets: Vec::new(),
+            forget: ForgetState::default(),
             counters: FxHashMap::default(),
             peers_heard_ms: BTreeMap::new(),
+            last_change: Timestamp::ZERO,
+            raised_at_ms: None,
+            has_newest_only: false,
             lsn: 0,
             buffers: AnswerBuffers::default(),
             samples: HotKeySamples::default(),
@@ -176,200 +206,17 @@ impl Engine {
 
     /// Oldest readable snapshot.
     pub fn oldest_snapshot(&self) -> Timestamp {
-        self.snapshots.low()
+        self.snapshots.oldest_served()
     }
 
     /// Whether a snapshot may be read: it is the oldest held one, or not below the next held one.
     pub fn is_kept(&self, snapshot: Timestamp) -> bool {
-        self.snapshots.readable().contains(snapshot)
+        self.snapshots.serves(snapshot)
     }
 
     /// Prepared transactions without an outcome.
     pub fn undecided(&self) -> impl Iterator<Item = TxnId> {
         self.prepared.keys().copied()
-    }
-
-    /// Answers a request, or keeps it until it can be answered. Malformed bytes are an error and
-    /// change nothing.
-    pub fn handle(
-        &mut self,
-        now: Now,
-        caller: Caller,
-        bytes: &[u8],
-        effects: &mut Effects,
-    ) -> Result<(), Malformed> {
-        let start = effects.bytes.len();
-        if let Some(needs_lsn) = self.peek(now, bytes, &mut effects.bytes) {
-            self.reply(caller, start, needs_lsn, effects);
-            return Ok(());
-        }
-        let request = Request::decode(bytes)?;
-        if matches!(request, Request::Lease { .. }) {
-            // Requests that wait for an expired lease come first.
-            self.serve_leases(now, effects);
-        }
-        let start = effects.bytes.len();
-        let decided = match &request {
-            Request::Decide { txn, .. } => Some(*txn),
-            _ => None,
-        };
-        let prepared = match &request {
-            Request::Prepare { txn, .. } => Some(*txn),
-            _ => None,
-        };
-        let outcome = self.answer(now, caller, request, effects);
-        if let Some(txn) = prepared {
-            self.prepared_by(txn, caller.connection);
-        }
-        self.conclude(now, caller, bytes, start, outcome, effects);
-        if let Some(txn) = decided {
-            // After the reply to the request itself, which is complete now.
-            self.wake(now, txn, effects);
-        }
-        if self.leases.is_freed() {
-            self.serve_leases(now, effects);
-        }
-        Ok(())
-    }
-
-    /// Completes the reply to a request, whose bytes begin at `start`, or keeps the request.
-    fn conclude(
-        &mut self,
-        now: Now,
-        caller: Caller,
-        bytes: &[u8],
-        start: usize,
-        outcome: Result<u64, Stop>,
-        effects: &mut Effects,
-    ) {
-        match outcome {
-            Ok(needs_lsn) => self.reply(caller, start, needs_lsn, effects),
-            Err(Stop::Wait(_)) if self.frozen.is_some() => {
-                // No outcome can be recorded any more.
-                effects.bytes.truncate(start);
-                self.refuse(caller, Refusal::DiskFailed, 0, effects);
-            }
-            Err(Stop::Wait(txn)) => {
-                self.counts.waits += 1;
-                effects.bytes.truncate(start);
-                self.hasten_recovery(now, txn);
-                let waiting = WaitingRequest { caller, request: bytes.into() };
-                self.waiting.entry(txn).or_default().push(waiting);
-            }
-            Err(Stop::Queue(wanted)) => {
-                effects.bytes.truncate(start);
-                self.enqueue(now, *wanted, caller, bytes, effects);
-            }
-            Err(Stop::Delay { fits_at_ms }) => {
-                effects.bytes.truncate(start);
-                self.delayed.push(DelayedRequest { caller, request: bytes.into(), fits_at_ms });
-            }
-            Err(Stop::Refuse(operation, refusal)) => {
-                match refusal {
-                    Refusal::Conflict(_) => self.counts.conflicts += 1,
-                    Refusal::Moved(_) => self.counts.moved += 1,
-                    _ => {}
-                }
-                effects.bytes.truncate(start);
-                Reply::Refused { operation, refusal }.write(&mut effects.bytes);
-                // A refusal reveals state too, unless it says that no state is served.
-                let needs_lsn = if refusal == Refusal::DiskFailed { 0 } else { self.lsn };
-                self.reply(caller, start, needs_lsn, effects);
-            }
-        }
-    }
-
-    pub(crate) fn reply(&self, caller: Caller, start: usize, needs_lsn: u64, effects: &mut Effects) {
-        effects.replies.push(AddressedReply { caller, needs_lsn, bytes: start..effects.bytes.len() });
-    }
-
-    /// Appends the reply to the effects' bytes and returns the log record that it depends on.
-    fn answer(
-        &mut self,
-        now: Now,
-        caller: Caller,
-        request: Request<'_>,
-        effects: &mut Effects,
-    ) -> Result<u64, Stop> {
-        if self.frozen.is_some() && !matches!(request, Request::Read { .. }) {
-            return Err(Refusal::DiskFailed.into());
-        }
-        let reply = match request {
-            Request::Read { snapshot, seen, questions } => {
-                self.witness(now, seen)?;
-                let snapshot = match self.frozen {
-                    Some(frozen) if snapshot.is_none() => Some(self.frozen_snapshot(now, frozen, seen)?),
-                    _ => snapshot,
-                };
-                return self.read(now, snapshot, questions, effects);
-            }
-            Request::Commit { txn, snapshot, seen, lease, staged, operations } => {
-                self.witness(now, seen)?;
-                let written = CommitPayload { lease, staged, operations };
-                Reply::Committed(self.commit(now, txn, snapshot, written, effects)?)
-            }
-            Request::Prepare { txn, snapshot, seen, participants, lease, staged, operations } => {
-                self.witness(now, seen)?;
-                let written = CommitPayload { lease, staged, operations };
-                Reply::Voted(self.prepare(now, txn, snapshot, &participants, written, effects)?)
-            }
-            Request::Stage { name, part, operations } => {
-                self.stage(now, name, part, &operations, effects)?;
-                Reply::Done
-            }
-            Request::Unstage { name } => {
-                if self.staging.remove(name).is_some() {
-                    self.log(&LogRecord::Unstage { name }, effects);
-                }
-                Reply::Done
-            }
-            Request::Decide { txn, decision } => {
-                self.decide(txn, decision, effects);
-                Reply::Done
-            }
-            Request::Resolve { txn } => {
-                let (vote, participants) = self.vote_of(txn, effects);
-                let participants = Participants::encode(&participants);
-                // It was encoded in order just now.
-                let participants = Participants::decode(&participants).unwrap_or(Participants::NONE);
-                let vote = match vote {
-                    KnownVote::Yes(at) => Vote::Yes { at, participants },
-                    KnownVote::No => Vote::No,
-                    KnownVote::Decided(decision) => Vote::Decided(decision),
-                };
-                Reply::Vote(vote).write(&mut effects.bytes);
-                return Ok(self.lsn);
-            }
-            Request::Forget { txn } => {
-                if self.outcomes.forget(txn) {
-                    self.log(&LogRecord::Forget { txn }, effects);
-                }
-                Reply::Done
-            }
-            Request::Outcome { txn } => Reply::Outcome(self.outcome(now, txn)),
-            Request::Lease { holder, tree, range, ms, wait_ms, seen } => {
-                self.witness(now, seen)?;
-                let wanted = WantedLease { holder, tree, range, ms, wait_ms };
-                let (at, needs_lsn) = self.lease(now, caller, wanted, effects)?;
-                Reply::Leased(at).write(&mut effects.bytes);
-                return Ok(needs_lsn);
-            }
-            Request::Release { holder } => {
-                self.release(holder);
-                Reply::Done
-            }
-            // The driver answers these; it knows more.
-            Request::Inspect { .. } | Request::InspectAfter { .. } => Reply::Report(b"{}"),
-            Request::Take { node, count, above } => Reply::Taken(self.take(node, count, above, effects)?),
-        };
-        reply.write(&mut effects.bytes);
-        Ok(self.lsn)
-    }
-
-    pub(crate) fn log(&mut self, record: &LogRecord<'_>, effects: &mut Effects) {
-        record.write(&mut effects.log);
-        effects.record_ends.push(effects.log.len());
-        self.lsn += 1;
     }
 
     fn read(
@@ -446,9 +293,11 @@ impl Engine {
     /// Refuses all requests that wait.
     pub fn refuse_waiting(&mut self, refusal: Refusal, effects: &mut Effects) {
         let waiting = std::mem::take(&mut self.waiting).into_values().flatten();
+        let queued = self.queue.remove(|_| true).into_iter().map(|queued| queued.caller);
         let delayed = std::mem::take(&mut self.delayed).into_iter().map(|delayed| delayed.caller);
         let leased = self.leases.take_waiting();
-        for caller in waiting.map(|waiting| waiting.caller).chain(delayed).chain(leased) {
+        let waiting = waiting.map(|waiting| waiting.caller);
+        for caller in waiting.chain(queued).chain(delayed).chain(leased) {
             self.refuse(caller, refusal, 0, effects);
         }
     }
@@ -457,15 +306,6 @@ impl Engine {
         let start = effects.bytes.len();
         Reply::Refused { operation: None, refusal }.write(&mut effects.bytes);
         self.reply(caller, start, needs_lsn, effects);
-    }
-
-    /// Retries the requests that waited for a transaction.
-    pub(crate) fn wake(&mut self, now: Now, txn: TxnId, effects: &mut Effects) {
-        for WaitingRequest { caller, request, .. } in self.waiting.remove(&txn).unwrap_or_default() {
-            // The request was checked when it arrived.
-            let handled = self.handle(now, caller, &request, effects);
-            debug_assert!(handled.is_ok());
-        }
     }
 
     /// Stages a part of a transaction.
@@ -510,6 +350,7 @@ impl Engine {
     }
 
     /// Ends a connection: its snapshots and leases are released and its waiting requests dropped.
+    /// The transactions that have voted on it are recovered at the next [`tick`](Self::tick).
     pub fn disconnected(&mut self, connection: u64) {
         self.snapshots.hold(connection, [None; 2], false);
         self.leases.disconnected(connection);
@@ -517,17 +358,14 @@ impl Engine {
             waiting.retain(|waiting| waiting.caller.connection != connection);
         }
         self.waiting.retain(|_, waiting| !waiting.is_empty());
+        self.queue.remove(|queued| queued.caller.connection == connection);
         self.delayed.retain(|delayed| delayed.caller.connection != connection);
         self.recover_of_connection(connection);
-    }
-
-    /// Records that a client knows the outcomes of its transactions up to a number.
-    pub fn known(&mut self, now: Now, client: u64, number: u64) {
-        self.outcomes.known(client, number, now.uptime_ms);
+        self.client_disconnected(connection);
     }
 
     /// Advances time: raises the low-water mark, collects garbage, and recovers undecided
-    /// transactions. Call it about every 50 ms.
+    /// transactions that requests have waited for too long. Call it about every 50 ms.
     pub fn tick(&mut self, now: Now, effects: &mut Effects) {
         if self.frozen.is_some() {
             // All reads use the same snapshots: none of their versions may be collected.
@@ -535,8 +373,9 @@ impl Engine {
         }
         let last = self.clock.now(now.wall_ms);
         self.expire_peers(now);
-        self.snapshots.tick(now.uptime_ms, last);
-        self.relieve_memory();
+        let proposed = self.snapshots.tick(now.uptime_ms, last);
+        self.raise_low_water(now, proposed, effects);
+        self.relieve_memory(effects);
         let second = (now.uptime_ms / 1_000) as u16;
         if second != self.samples.second {
             self.samples.second = second;
@@ -549,11 +388,16 @@ impl Engine {
         self.collect(last, COLLECT_NODES_MAX);
         self.store.sweep(self.snapshots.low(), SWEEP_NODES_MAX);
         self.serve_leases(now, effects);
-        self.outcomes.expire(now.uptime_ms.saturating_sub(self.settings.outcomes_kept_ms));
+        self.tick_forgetting(now, last, effects);
         for name in self.staging.late(now.uptime_ms) {
+            // Parts of a queued transaction do not expire.
+            if self.queue.iter().any(|queued| queued.staged == Some(name)) {
+                continue;
+            }
             self.staging.remove(name);
             self.log(&LogRecord::Unstage { name }, effects);
         }
+        self.advance_queue(now, effects);
         self.recover_due(now, effects);
         self.answer_delayed(now, effects);
     }

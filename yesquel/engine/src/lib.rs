@@ -15,6 +15,9 @@ mod engine;
 mod leases;
 mod load;
 mod node;
+mod node_record;
+mod outcomes;
+mod queue;
 mod record;
 mod recovery_timer;
 mod settings;
@@ -29,7 +32,7 @@ mod wanted_lease;
 mod write_target;
 
 pub use checkpoint::Checkpoint;
-pub use effects::{AddressedReply, Caller, Effects, Now, VoteQuery};
+pub use effects::{AddressedReply, Caller, Effects, EndQuery, Now, ReplyDurability, VoteQuery};
 pub use engine::{Engine, SplitPlan};
 pub use record::LogRecord;
 pub use settings::EngineSettings;

@@ -1,10 +1,11 @@
 //! A node: what a snapshot sees of it, which transactions conflict on it, and how operations change
 //! it.
 
+mod state;
+
 use crate::cell::{Cell, VersionValue};
 use crate::cells::{LiveCells, NodeCells};
 use crate::load::NodeLoad;
-use crate::snapshots::Readable;
 use crate::write_target::{MarkKind, PreparedOperation, RangeMark, WriteTarget};
 use std::{collections::VecDeque, sync::Arc};
 use yesquel_model::{
@@ -59,11 +60,6 @@ pub(crate) struct NodeShape {
 impl NodeShape {
     pub(crate) fn attribute(&self, id: u16) -> Option<&[u8]> {
         self.attributes.iter().find(|known| known.id == id)?.value.as_deref()
-    }
-
-    /// Iterates over the attributes.
-    pub(crate) fn attributes(&self) -> impl Iterator<Item = (u16, &[u8])> {
-        self.attributes.iter().filter_map(|known| Some((known.id, known.value.as_deref()?)))
     }
 }
 
@@ -534,28 +530,6 @@ impl Node {
         self.marks.back().is_some_and(|mark| mark.at > time)
             || self.shapes.last().is_some_and(|(at, _)| *at > time)
             || self.cells.iter().any(|cell| cell.at > time)
-    }
-
-    /// Collects what no readable snapshot sees, and passes long values among it to `gone`. Returns
-    /// whether the node is left.
-    pub(crate) fn collect(&mut self, readable: Readable, mut gone: impl FnMut(&[u8])) -> bool {
-        let low = readable.low;
-        // A transaction with a snapshot below a mark must still find it.
-        let passed = self.marks.partition_point(|mark| mark.at <= low);
-        self.marks.drain(..passed);
-        let ends: Vec<Timestamp> = self.shapes.iter().skip(1).map(|(at, _)| *at).collect();
-        let mut ends = ends.into_iter();
-        self.shapes.retain(|(at, _)| ends.next().is_none_or(|end| readable.sees(*at, end)));
-        let shape = self.shapes.last().and_then(|(_, shape)| shape.as_ref());
-        let within = shape.map_or(0..self.cells.len(), |shape| self.cells.covered(&shape.fence));
-        self.cells.collect(readable, within, |key, value| {
-            // A copy of a moved cell goes without its value: it is beyond the fence, or the node is
-            // a root that has grown.
-            if shape.is_some_and(|shape| shape.kind == NodeKind::Leaf && shape.fence.contains(key)) {
-                gone(value);
-            }
-        });
-        !matches!(self.shapes.as_slice(), [(at, None)] if *at <= low) || self.is_prepared()
     }
 }
 

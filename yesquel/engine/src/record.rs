@@ -1,18 +1,23 @@
 //! Log records: state changes that can be applied again without a clock and without messages.
 
-use yesquel_model::{NodeId, Timestamp, TxnId};
-use yesquel_wire::{ByteReader, ByteWriter, Decision, Malformed, Operations, Participants, Staged};
+use crate::node_record::NodeItems;
+use yesquel_model::{NodeId, Timestamp, TreeId, TxnId};
+use yesquel_wire::{
+    ByteReader, ByteWriter, Decision, Malformed, Operations, Participants, SettledReport, Staged,
+};
 
-/// Transaction id of a checkpoint's operations, which no client asks about.
+/// Transaction id of the operations in checkpoints of earlier versions, which no client asks about.
 pub(crate) const NO_TXN: TxnId = TxnId { client: 0, number: 0 };
 
 /// A log record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogRecord<'a> {
     /// A committed transaction of this server alone.
     Commit {
         /// The transaction.
         txn: TxnId,
+        /// Its birth.
+        birth: Timestamp,
         /// The commit time.
         at: Timestamp,
         /// Its staged parts.
@@ -24,6 +29,10 @@ pub enum LogRecord<'a> {
     Prepare {
         /// The transaction.
         txn: TxnId,
+        /// Its birth.
+        birth: Timestamp,
+        /// Its client asks the participants one after the other.
+        waits: bool,
         /// Lower bound of the commit time.
         at: Timestamp,
         /// All participants.
@@ -47,13 +56,42 @@ pub enum LogRecord<'a> {
         /// Their name.
         name: TxnId,
     },
-    /// Outcome of a transaction of several servers, including a vote for no that recovery forced.
+    /// Outcome of a transaction of several servers.
     Decide {
         /// The transaction.
         txn: TxnId,
+        /// Its birth.
+        birth: Timestamp,
+        /// All participants.
+        participants: Participants<'a>,
         /// The outcome.
         decision: Decision,
     },
+    /// A vote for no that recovery forced: the transaction is aborted.
+    Refuse {
+        /// The transaction.
+        txn: TxnId,
+        /// Its birth.
+        birth: Timestamp,
+        /// All participants.
+        participants: Participants<'a>,
+    },
+    /// A transaction of this server alone will not commit any more.
+    GiveUp {
+        /// The transaction.
+        txn: TxnId,
+        /// Its birth.
+        birth: Timestamp,
+    },
+    /// Transactions of a client need not be remembered.
+    Settled {
+        /// The client.
+        client: u64,
+        /// Which ones.
+        report: SettledReport,
+    },
+    /// No transaction that was born below this may vote or commit any more.
+    Horizon(Timestamp),
     /// No participant will ask for the outcome any more.
     Forget {
         /// The transaction.
@@ -68,6 +106,37 @@ pub enum LogRecord<'a> {
         /// The next number.
         next: u64,
     },
+    /// Snapshots below `low` are no longer readable, nor are those between it and `next`; replaces
+    /// earlier marks.
+    LowWater {
+        /// The oldest readable snapshot.
+        low: Timestamp,
+        /// The next readable one.
+        next: Timestamp,
+    },
+    /// A part of a node's state. Only checkpoints have these, and the next two.
+    Node {
+        /// The node.
+        node: NodeId,
+        /// Its parts, after those of earlier records.
+        items: NodeItems<'a>,
+    },
+    /// Operations of a prepared transaction at nodes that their cells have left.
+    Departed {
+        /// The transaction.
+        txn: TxnId,
+        /// When the cells moved: a commit before this time also applies here.
+        until: Timestamp,
+        /// The operations.
+        operations: Operations<'a>,
+    },
+    /// A tree was dropped, while snapshots that see it are readable.
+    TreeDropped {
+        /// The tree.
+        tree: TreeId,
+        /// The time.
+        at: Timestamp,
+    },
 }
 
 const COMMIT: u8 = 1;
@@ -79,6 +148,20 @@ const CEILING: u8 = 6;
 const COUNTER: u8 = 7;
 const STAGE: u8 = 8;
 const UNSTAGE: u8 = 9;
+/// Kinds with births and participants. Kinds 1 to 4 are of earlier versions, and 1 also of commits
+/// that are their own birth.
+const COMMIT_BORN: u8 = 10;
+const PREPARE_BORN: u8 = 11;
+const COMMITTED_BORN: u8 = 12;
+const ABORTED_BORN: u8 = 13;
+const REFUSE: u8 = 14;
+const GIVE_UP: u8 = 15;
+const SETTLED: u8 = 16;
+const HORIZON: u8 = 17;
+const LOW_WATER: u8 = 32;
+const NODE: u8 = 33;
+const DEPARTED: u8 = 34;
+const TREE_DROPPED: u8 = 35;
 
 impl<'a> LogRecord<'a> {
     /// First timestamp at which a read may see an effect of some records; `ends` has the end of
@@ -103,13 +186,17 @@ impl<'a> LogRecord<'a> {
     pub fn write(&self, buffer: &mut Vec<u8>) {
         let mut writer = ByteWriter(buffer);
         match self {
-            LogRecord::Commit { txn, at, staged, operations } => {
-                writer.byte(COMMIT).txn(*txn).timestamp(*at);
+            LogRecord::Commit { txn, birth, at, staged, operations } => {
+                match birth == at {
+                    true => writer.byte(COMMIT).txn(*txn).timestamp(*at),
+                    false => writer.byte(COMMIT_BORN).txn(*txn).timestamp(*birth).timestamp(*at),
+                };
                 Staged::write(*staged, &mut writer);
                 writer.bytes(operations.bytes());
             }
-            LogRecord::Prepare { txn, at, participants, staged, operations } => {
-                writer.byte(PREPARE).txn(*txn).timestamp(*at).bytes(participants.bytes());
+            LogRecord::Prepare { txn, birth, waits, at, participants, staged, operations } => {
+                writer.byte(PREPARE_BORN).txn(*txn).timestamp(*birth).flag(*waits);
+                writer.timestamp(*at).bytes(participants.bytes());
                 Staged::write(*staged, &mut writer);
                 writer.bytes(operations.bytes());
             }
@@ -119,11 +206,25 @@ impl<'a> LogRecord<'a> {
             LogRecord::Unstage { name } => {
                 writer.byte(UNSTAGE).txn(*name);
             }
-            LogRecord::Decide { txn, decision: Decision::Commit(at) } => {
-                writer.byte(COMMITTED).txn(*txn).timestamp(*at);
+            LogRecord::Decide { txn, birth, participants, decision: Decision::Commit(at) } => {
+                writer.byte(COMMITTED_BORN).txn(*txn).timestamp(*birth);
+                writer.bytes(participants.bytes()).timestamp(*at);
             }
-            LogRecord::Decide { txn, decision: Decision::Abort } => {
-                writer.byte(ABORTED).txn(*txn);
+            LogRecord::Decide { txn, birth, participants, decision: Decision::Abort } => {
+                writer.byte(ABORTED_BORN).txn(*txn).timestamp(*birth).bytes(participants.bytes());
+            }
+            LogRecord::Refuse { txn, birth, participants } => {
+                writer.byte(REFUSE).txn(*txn).timestamp(*birth).bytes(participants.bytes());
+            }
+            LogRecord::GiveUp { txn, birth } => {
+                writer.byte(GIVE_UP).txn(*txn).timestamp(*birth);
+            }
+            LogRecord::Settled { client, report } => {
+                writer.byte(SETTLED).number(*client);
+                report.write(&mut writer);
+            }
+            LogRecord::Horizon(horizon) => {
+                writer.byte(HORIZON).timestamp(*horizon);
             }
             LogRecord::Forget { txn } => {
                 writer.byte(FORGET).txn(*txn);
@@ -134,6 +235,18 @@ impl<'a> LogRecord<'a> {
             LogRecord::Counter { node, next } => {
                 writer.byte(COUNTER).node(*node).number(*next);
             }
+            LogRecord::LowWater { low, next } => {
+                writer.byte(LOW_WATER).timestamp(*low).timestamp(*next);
+            }
+            LogRecord::Node { node, items } => {
+                writer.byte(NODE).node(*node).bytes(items.bytes());
+            }
+            LogRecord::Departed { txn, until, operations } => {
+                writer.byte(DEPARTED).txn(*txn).timestamp(*until).bytes(operations.bytes());
+            }
+            LogRecord::TreeDropped { tree, at } => {
+                writer.byte(TREE_DROPPED).number(tree.number()).timestamp(*at);
+            }
         }
     }
 
@@ -142,32 +255,83 @@ impl<'a> LogRecord<'a> {
         let mut reader = ByteReader::new(bytes);
         let before = reader;
         let record = match reader.byte()? {
-            COMMIT => LogRecord::Commit {
-                txn: reader.txn()?,
-                at: reader.timestamp()?,
-                staged: Staged::read(&mut reader)?,
-                operations: Operations::decode(reader.bytes()?)?,
-            },
-            PREPARE => LogRecord::Prepare {
-                txn: reader.txn()?,
-                at: reader.timestamp()?,
-                participants: Participants::decode(reader.bytes()?)?,
-                staged: Staged::read(&mut reader)?,
-                operations: Operations::decode(reader.bytes()?)?,
-            },
+            tag @ (COMMIT | COMMIT_BORN) => {
+                let (txn, birth) = (reader.txn()?, reader.timestamp()?);
+                LogRecord::Commit {
+                    txn,
+                    birth,
+                    at: if tag == COMMIT { birth } else { reader.timestamp()? },
+                    staged: Staged::read(&mut reader)?,
+                    operations: Operations::decode(reader.bytes()?)?,
+                }
+            }
+            tag @ (PREPARE | PREPARE_BORN) => {
+                let (txn, birth) = (reader.txn()?, reader.timestamp()?);
+                let (waits, at) = match tag {
+                    PREPARE => (false, birth),
+                    _ => (reader.flag()?, reader.timestamp()?),
+                };
+                LogRecord::Prepare {
+                    txn,
+                    birth,
+                    waits,
+                    at,
+                    participants: Participants::decode(reader.bytes()?)?,
+                    staged: Staged::read(&mut reader)?,
+                    operations: Operations::decode(reader.bytes()?)?,
+                }
+            }
             STAGE => LogRecord::Stage {
                 name: reader.txn()?,
                 part: reader.number()?,
                 operations: Operations::decode(reader.bytes()?)?,
             },
             UNSTAGE => LogRecord::Unstage { name: reader.txn()? },
+            // The records of earlier versions have no births and no participants. That of the vote
+            // has them.
             COMMITTED => {
-                LogRecord::Decide { txn: reader.txn()?, decision: Decision::Commit(reader.timestamp()?) }
+                let (txn, at) = (reader.txn()?, reader.timestamp()?);
+                let (participants, decision) = (Participants::NONE, Decision::Commit(at));
+                LogRecord::Decide { txn, birth: at, participants, decision }
             }
-            ABORTED => LogRecord::Decide { txn: reader.txn()?, decision: Decision::Abort },
+            ABORTED => {
+                let (birth, participants) = (Timestamp::ZERO, Participants::NONE);
+                LogRecord::Decide { txn: reader.txn()?, birth, participants, decision: Decision::Abort }
+            }
+            tag @ (COMMITTED_BORN | ABORTED_BORN) => LogRecord::Decide {
+                txn: reader.txn()?,
+                birth: reader.timestamp()?,
+                participants: Participants::decode(reader.bytes()?)?,
+                decision: match tag {
+                    COMMITTED_BORN => Decision::Commit(reader.timestamp()?),
+                    _ => Decision::Abort,
+                },
+            },
+            REFUSE => LogRecord::Refuse {
+                txn: reader.txn()?,
+                birth: reader.timestamp()?,
+                participants: Participants::decode(reader.bytes()?)?,
+            },
+            GIVE_UP => LogRecord::GiveUp { txn: reader.txn()?, birth: reader.timestamp()? },
+            SETTLED => {
+                LogRecord::Settled { client: reader.number()?, report: SettledReport::read(&mut reader)? }
+            }
+            HORIZON => LogRecord::Horizon(reader.timestamp()?),
             FORGET => LogRecord::Forget { txn: reader.txn()? },
             CEILING => LogRecord::Ceiling(reader.timestamp()?),
             COUNTER => LogRecord::Counter { node: reader.node()?, next: reader.number()? },
+            LOW_WATER => LogRecord::LowWater { low: reader.timestamp()?, next: reader.timestamp()? },
+            NODE => LogRecord::Node { node: reader.node()?, items: NodeItems::decode(reader.bytes()?)? },
+            DEPARTED => LogRecord::Departed {
+                txn: reader.txn()?,
+                until: reader.timestamp()?,
+                operations: Operations::decode(reader.bytes()?)?,
+            },
+            TREE_DROPPED => {
+                let tree = TreeId::new(reader.number()?);
+                let tree = tree.ok_or_else(|| before.malformed("a tree beyond 48 bits"))?;
+                LogRecord::TreeDropped { tree, at: reader.timestamp()? }
+            }
             _ => return Err(before.malformed("a record that is not known")),
         };
         reader.finish()?;
@@ -182,25 +346,34 @@ mod tests {
 
     #[test]
     fn records_round_trip() {
-        let (txn, at) = (TxnId { client: 3, number: 4 }, Timestamp(5));
+        let (txn, birth, at) = (TxnId { client: 3, number: 4 }, Timestamp(2), Timestamp(5));
         let participants = Participants::encode(&[ServerId(1)]);
         let participants = Participants::decode(&participants).unwrap();
+        let staged = Some(Staged { number: 9, parts: 2 });
+        let operations = Operations::NONE;
+        let decision = Decision::Commit(at);
         for record in [
-            LogRecord::Commit { txn, at, staged: None, operations: Operations::NONE },
-            LogRecord::Prepare {
-                txn,
-                at,
-                participants,
-                staged: Some(Staged { number: 9, parts: 2 }),
-                operations: Operations::NONE,
-            },
+            LogRecord::Commit { txn, birth, at, staged: None, operations },
+            LogRecord::Commit { txn, birth: at, at, staged, operations },
+            LogRecord::Prepare { txn, birth, waits: true, at, participants, staged, operations },
             LogRecord::Stage { name: txn, part: 1, operations: Operations::NONE },
             LogRecord::Unstage { name: txn },
-            LogRecord::Decide { txn, decision: Decision::Commit(at) },
-            LogRecord::Decide { txn, decision: Decision::Abort },
+            LogRecord::Decide { txn, birth, participants, decision },
+            LogRecord::Decide { txn, birth, participants, decision: Decision::Abort },
+            LogRecord::Refuse { txn, birth, participants },
+            LogRecord::GiveUp { txn, birth },
+            LogRecord::Settled {
+                client: 3,
+                report: SettledReport { number: 9, birth, exceptions: vec![4, 7] },
+            },
+            LogRecord::Horizon(at),
             LogRecord::Forget { txn },
             LogRecord::Ceiling(at),
             LogRecord::Counter { node: NodeId::default(), next: 700 },
+            LogRecord::LowWater { low: at, next: Timestamp(9) },
+            LogRecord::Node { node: NodeId::default(), items: NodeItems::written(&[]) },
+            LogRecord::Departed { txn, until: at, operations: Operations::NONE },
+            LogRecord::TreeDropped { tree: TreeId::default(), at },
         ] {
             let mut bytes = Vec::new();
             record.write(&mut bytes);
@@ -209,5 +382,36 @@ mod tests {
                 assert!(LogRecord::decode(&bytes[..length]).is_err());
             }
         }
+    }
+
+    /// The records of version 2, byte for byte.
+    #[test]
+    fn records_of_earlier_versions_are_decoded() {
+        let (txn, at) = (TxnId { client: 3, number: 4 }, Timestamp(5));
+        let participants = Participants::encode(&[ServerId(1)]);
+        let head = |tag: u8, at: Option<Timestamp>| {
+            let mut bytes = Vec::new();
+            ByteWriter(&mut bytes).byte(tag).txn(txn);
+            if let Some(at) = at {
+                ByteWriter(&mut bytes).timestamp(at);
+            }
+            bytes
+        };
+        let decoded = |bytes: &[u8], record: LogRecord<'_>| assert_eq!(LogRecord::decode(bytes), Ok(record));
+        let (staged, operations) = (None, Operations::NONE);
+        let none = Participants::NONE;
+        let mut bytes = head(1, Some(at));
+        ByteWriter(&mut bytes).number(0).bytes(&[]);
+        decoded(&bytes, LogRecord::Commit { txn, birth: at, at, staged, operations });
+        let mut bytes = head(2, Some(at));
+        ByteWriter(&mut bytes).bytes(&participants).number(0).bytes(&[]);
+        let participants = Participants::decode(&participants).unwrap();
+        let (birth, waits) = (at, false);
+        decoded(&bytes, LogRecord::Prepare { txn, birth, waits, at, participants, staged, operations });
+        let decision = Decision::Commit(at);
+        let record = LogRecord::Decide { txn, birth, participants: none, decision };
+        decoded(&head(3, Some(at)), record);
+        let (birth, decision) = (Timestamp::ZERO, Decision::Abort);
+        decoded(&head(4, None), LogRecord::Decide { txn, birth, participants: none, decision });
     }
 }

@@ -12,6 +12,9 @@ pub struct EngineSettings {
     pub grace_ms: u64,
     /// Maximum age of a held snapshot, in milliseconds.
     pub snapshot_age_ms_max: u64,
+    /// How long after a restart snapshots from before it stay readable, so that their clients can
+    /// report them again, in milliseconds; zero: no client outlives the engine.
+    pub return_ms: u64,
     /// How long a request waits for an undecided transaction before the participants are asked, in
     /// milliseconds.
     pub recover_after_ms: u64,
@@ -46,6 +49,7 @@ impl Default for EngineSettings {
             server: ServerId(0),
             grace_ms: 1_000,
             snapshot_age_ms_max: 3_600_000,
+            return_ms: 0,
             recover_after_ms: 500,
             recover_age_ms: 2_000,
             outcomes_kept_ms: 600_000,

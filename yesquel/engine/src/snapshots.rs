@@ -40,7 +40,8 @@ struct HeldSnapshots {
 /// Resolution of the recent past.
 const STEP_MS: u64 = 50;
 
-/// The snapshots that connections hold, and the recent past.
+/// The low-water mark as the log has it; the snapshots that connections hold, and the recent past,
+/// from which a higher mark is proposed.
 ///
 /// Every snapshot stays readable for the grace time, in which its client reports that it holds it;
 /// from then on until the client releases it, its connection ends, or it exceeds the maximum age.
@@ -51,7 +52,16 @@ pub(crate) struct Snapshots {
     held: FxHashMap<u64, HeldSnapshots>,
     /// The clock by uptime, the oldest entry first.
     past: VecDeque<(u64, Timestamp)>,
+    /// By the last record.
     readable: Readable,
+    /// The mark that was proposed last.
+    proposed: Timestamp,
+    /// Snapshots before this time are refused, whatever is readable: they are from before a restart.
+    served_from: Timestamp,
+    /// How long after the first tick the mark stays, so that clients report again; then when that
+    /// ends.
+    return_ms: u64,
+    returned_at_ms: Option<u64>,
     /// The oldest snapshot that the grace time keeps.
     recent: Timestamp,
     /// Snapshots before this time were cancelled to free memory, even if clients still report them;
@@ -68,10 +78,43 @@ impl Snapshots {
             held: FxHashMap::default(),
             past: VecDeque::new(),
             readable: Readable { low, next: low },
+            proposed: low,
+            served_from: Timestamp::ZERO,
+            return_ms: 0,
+            returned_at_ms: None,
             recent: low,
             gone: Timestamp::ZERO,
             cancelled: 0,
         }
+    }
+
+    /// After a restart whose clock began at `start`: the mark stays where the log has it. Clients
+    /// have `return_ms` to report the snapshots that they hold; zero: none of them is served.
+    pub(crate) fn after_restart(&mut self, start: Timestamp, return_ms: u64) {
+        self.return_ms = return_ms;
+        if return_ms == 0 {
+            (self.served_from, self.recent, self.gone) = (start, start, start);
+        }
+    }
+
+    /// Sets the mark, as a record says.
+    pub(crate) fn set(&mut self, low: Timestamp, next: Timestamp) {
+        self.readable = Readable { low, next: next.max(low) };
+    }
+
+    /// Whether reads at a snapshot are answered.
+    pub(crate) fn serves(&self, snapshot: Timestamp) -> bool {
+        snapshot >= self.served_from && self.readable.contains(snapshot)
+    }
+
+    /// The oldest snapshot at which reads are answered, or a lower bound.
+    pub(crate) fn oldest_served(&self) -> Timestamp {
+        self.readable.low.max(self.served_from)
+    }
+
+    /// The mark that was proposed last.
+    pub(crate) fn proposed(&self) -> Timestamp {
+        self.proposed
     }
 
     /// The low-water mark: the oldest readable snapshot.
@@ -113,13 +156,13 @@ impl Snapshots {
         reported.chain(self.unreported_bounds().map(|unreported_bounds| unreported_bounds.max(low))).min()
     }
 
-    /// Raises the mark, if it is lower. It never stops between the readable snapshots.
-    fn raise(&mut self, low: Timestamp) {
+    /// The readable snapshots after raising the mark, if it is lower. It never stops between the
+    /// readable snapshots.
+    fn raised(&self, low: Timestamp) -> Readable {
         let Readable { low: before, next } = self.readable;
         let low = if low > before { low.max(next) } else { before };
         let after = self.next_held(low).unwrap_or(self.recent).min(self.recent);
-        let next = next.max(after).max(low);
-        self.readable = Readable { low, next };
+        Readable { low, next: next.max(after).max(low) }
     }
 
     /// Held snapshots that were cancelled to free memory.
@@ -151,20 +194,21 @@ impl Snapshots {
         }
     }
 
-    /// Cancels held snapshots from before a time, except within the grace time, and raises the mark
-    /// to the next one.
-    pub(crate) fn cancel_before(&mut self, time: Timestamp) {
+    /// Cancels held snapshots from before a time, except within the grace time, and proposes the
+    /// next one as the mark.
+    pub(crate) fn cancel_before(&mut self, time: Timestamp) -> Readable {
         if time > self.recent {
-            return;
+            return self.readable;
         }
         let before = self.reported().filter(|held| (self.low()..time).contains(held)).count();
         self.cancelled += before as u64;
         self.gone = self.gone.max(time);
-        self.raise(self.oldest_held().unwrap_or(self.recent).min(self.recent));
+        self.raised(self.oldest_held().unwrap_or(self.recent).min(self.recent))
     }
 
-    /// Advances time: `last` is the present by the server's clock.
-    pub(crate) fn tick(&mut self, uptime_ms: u64, last: Timestamp) {
+    /// Advances time: `last` is the present by the server's clock. Returns what may be readable from
+    /// now on.
+    pub(crate) fn tick(&mut self, uptime_ms: u64, last: Timestamp) -> Readable {
         if self.past.back().is_none_or(|(then, _)| then + STEP_MS <= uptime_ms) {
             self.past.push_back((uptime_ms, last));
         }
@@ -173,16 +217,20 @@ impl Snapshots {
             self.past.iter().rev().find(|(then, _)| *then <= passed).map(|(_, last)| *last)
         };
         let (recent, oldest) = (before(self.grace_ms), before(self.age_ms_max));
-        let Some(mut low) = recent else { return };
-        self.recent = self.recent.max(low);
-        if let Some(held) = self.oldest_held() {
-            low = low.min(held);
-        }
-        self.raise(low.max(oldest.unwrap_or_default()));
+        self.recent = self.recent.max(recent.unwrap_or_default());
+        let low = self.oldest_held().map_or(self.recent, |held| held.min(self.recent));
+        let returned_at_ms = *self.returned_at_ms.get_or_insert(uptime_ms.saturating_add(self.return_ms));
         // One entry beyond the maximum age is enough.
         while self.past.get(1).is_some_and(|(then, _)| then + self.age_ms_max <= uptime_ms) {
             self.past.pop_front();
         }
+        let proposed = if uptime_ms < returned_at_ms {
+            self.readable
+        } else {
+            self.raised(low.max(oldest.unwrap_or_default()))
+        };
+        self.proposed = proposed.low;
+        proposed
     }
 }
 
@@ -190,34 +238,41 @@ impl Snapshots {
 mod tests {
     use super::*;
 
+    impl Snapshots {
+        /// Ticks, and sets the mark as proposed.
+        fn advance(&mut self, uptime_ms: u64, last: Timestamp) {
+            self.readable = self.tick(uptime_ms, last);
+        }
+    }
+
     #[test]
     fn the_mark_follows_the_grace_time_and_stops_at_held_snapshots() {
         let mut snapshots = Snapshots::new(1_000, 60_000, Timestamp(5));
         for uptime in (0..=1_000).step_by(50) {
-            snapshots.tick(uptime, Timestamp(100 + uptime));
+            snapshots.advance(uptime, Timestamp(100 + uptime));
         }
         assert_eq!(snapshots.low(), Timestamp(100));
         snapshots.hold(1, [Some(Timestamp(300)), None], false);
         snapshots.hold(2, [Some(Timestamp(400)), None], false);
         for uptime in (1_050..=10_000).step_by(50) {
-            snapshots.tick(uptime, Timestamp(100 + uptime));
+            snapshots.advance(uptime, Timestamp(100 + uptime));
         }
         assert_eq!(snapshots.low(), Timestamp(300));
         snapshots.hold(1, [None; 2], false);
-        snapshots.tick(10_050, Timestamp(10_150));
+        snapshots.advance(10_050, Timestamp(10_150));
         assert_eq!(snapshots.low(), Timestamp(400));
         // Snapshots at the maximum age expire.
         for uptime in (10_100..=60_300).step_by(50) {
-            snapshots.tick(uptime, Timestamp(100 + uptime));
+            snapshots.advance(uptime, Timestamp(100 + uptime));
         }
         assert_eq!(snapshots.low(), Timestamp(400));
         for uptime in (60_350..=70_000).step_by(50) {
-            snapshots.tick(uptime, Timestamp(100 + uptime));
+            snapshots.advance(uptime, Timestamp(100 + uptime));
         }
         assert_eq!(snapshots.low(), Timestamp(69_100));
         // The mark never goes back.
         snapshots.hold(3, [Some(Timestamp(1)), None], false);
-        snapshots.tick(70_050, Timestamp(70_150));
+        snapshots.advance(70_050, Timestamp(70_150));
         assert_eq!(snapshots.low(), Timestamp(69_150));
         assert!(snapshots.past.len() <= 1_202);
     }
@@ -229,7 +284,7 @@ mod tests {
         let mut pass = |snapshots: &mut Snapshots, until: u64| {
             while now < until {
                 now += 50;
-                snapshots.tick(now, Timestamp(now));
+                snapshots.advance(now, Timestamp(now));
             }
             let Readable { low, next } = snapshots.readable();
             (low.0, next.0)
@@ -252,7 +307,7 @@ mod tests {
         assert_eq!(pass(&mut snapshots, 10_100), (2_500, 2_550));
         snapshots.hold(2, [Some(Timestamp(2_600)), None], false);
         assert_eq!(pass(&mut snapshots, 10_200), (2_550, 2_600));
-        snapshots.cancel_before(Timestamp(2_560));
+        snapshots.readable = snapshots.cancel_before(Timestamp(2_560));
         assert_eq!(
             (snapshots.readable(), snapshots.cancelled()),
             (Readable { low: Timestamp(2_600), next: Timestamp(9_200) }, 1)
@@ -267,7 +322,7 @@ mod tests {
         let mut snapshots = Snapshots::new(1_000, 60_000, Timestamp(5));
         snapshots.hold(1, [Some(Timestamp(1_500)), Some(Timestamp(2_500))], false);
         for uptime in (0..=10_000).step_by(50) {
-            snapshots.tick(uptime, Timestamp(uptime));
+            snapshots.advance(uptime, Timestamp(uptime));
         }
         assert_eq!(marks(&snapshots), (1_500, 2_500));
         snapshots.hold(1, [Some(Timestamp(2_500)), None], false);
@@ -282,9 +337,9 @@ mod tests {
 
     fn told_at_last(oldest: [Option<u64>; 2], more: bool) -> (u64, u64) {
         let mut snapshots = with_a_gap(oldest, more);
-        snapshots.tick(10_050, Timestamp(10_050));
+        snapshots.advance(10_050, Timestamp(10_050));
         let once = marks(&snapshots);
-        snapshots.tick(10_100, Timestamp(10_100));
+        snapshots.advance(10_100, Timestamp(10_100));
         assert_eq!(once.0, marks(&snapshots).0, "{oldest:?} {more}");
         marks(&snapshots)
     }
@@ -300,10 +355,10 @@ mod tests {
         // Nor in the gap while an older snapshot is read.
         let mut snapshots = with_a_gap([Some(1_700), Some(3_000)], false);
         snapshots.hold(1, [Some(Timestamp(1_500)), None], false);
-        snapshots.tick(10_050, Timestamp(10_050));
+        snapshots.advance(10_050, Timestamp(10_050));
         assert_eq!(marks(&snapshots), (1_500, 3_000));
         snapshots.hold(2, [Some(Timestamp(1_700)), Some(Timestamp(1_800))], false);
-        snapshots.tick(10_100, Timestamp(10_100));
+        snapshots.advance(10_100, Timestamp(10_100));
         assert_eq!(marks(&snapshots), (1_500, 9_100));
     }
 
@@ -328,13 +383,13 @@ mod tests {
         ] {
             let mut snapshots = with_a_gap(oldest, more);
             for time in [1_600, 2_400, 2_501, 2_800, 3_400, 3_600, 8_000] {
-                snapshots.tick(10_050, Timestamp(10_050));
-                snapshots.cancel_before(Timestamp(time));
+                snapshots.advance(10_050, Timestamp(10_050));
+                snapshots.readable = snapshots.cancel_before(Timestamp(time));
                 assert!(marks(&snapshots).0 >= time, "{time} of {oldest:?} {more}: {snapshots:?}");
             }
             // A connection whose two snapshots are gone and that has no others holds nothing.
             snapshots.hold(2, oldest.map(|held| held.map(Timestamp)), false);
-            snapshots.tick(10_100, Timestamp(10_100));
+            snapshots.advance(10_100, Timestamp(10_100));
             assert_eq!(marks(&snapshots), (9_100, 9_100));
         }
     }

@@ -3,7 +3,7 @@
 
 use rustc_hash::FxHashMap;
 use yesquel_model::{Refusal, TxnId};
-use yesquel_wire::{NodeOperation, Operations, Staged};
+use yesquel_wire::{ENDS_LEASE, NodeOperation, Operations, Staged};
 
 /// How long parts are kept after the last one.
 const KEPT_MS: u64 = 60_000;
@@ -126,4 +126,16 @@ pub(crate) struct CommitPayload<'a> {
     pub(crate) lease: u64,
     pub(crate) staged: Option<Staged>,
     pub(crate) operations: Operations<'a>,
+}
+
+impl CommitPayload<'_> {
+    /// Name of the lease under which a transaction writes.
+    pub(crate) fn holder(&self, txn: TxnId) -> TxnId {
+        TxnId { number: self.lease & !ENDS_LEASE, ..txn }
+    }
+
+    /// Name of the lease that ends with the transaction's commit.
+    pub(crate) fn ended_lease(&self, txn: TxnId) -> Option<TxnId> {
+        (self.lease & ENDS_LEASE != 0).then(|| self.holder(txn))
+    }
 }

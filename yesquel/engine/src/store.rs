@@ -3,6 +3,7 @@
 use crate::cell::VersionValue;
 use crate::checkpoint_copies::CheckpointCopies;
 use crate::node::{NODE_BYTES, Node, NodeLimits, Undecided};
+use crate::node_record::NodeItems;
 use crate::snapshots::Readable;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::{
@@ -163,7 +164,7 @@ impl NodeStore {
     }
 
     /// Makes all nodes independent of the log: everything is durable.
-    pub(crate) fn on_disk(&mut self) {
+    fn on_disk(&mut self) {
         for node in self.slots.iter_mut().flatten() {
             Arc::make_mut(node).changed_at_lsn = 0;
         }
@@ -192,10 +193,23 @@ impl NodeStore {
         pinned_garbage.into_iter().chain(queued).map(|(since, _)| *since).min()
     }
 
-    /// Returns all nodes, shared, except those of dropped trees, and the count of their copies.
-    pub(crate) fn share(&self) -> (Vec<Arc<Node>>, CheckpointCopies) {
-        let is_there = |node: &&Arc<Node>| !matches!(self.tree_end(node.id.tree), Some(TreeEnd::Dropped(_)));
+    /// Returns all nodes, shared, except those of trees that no snapshot from `low` on sees, and the
+    /// count of their copies.
+    pub(crate) fn share(&self, low: Timestamp) -> (Vec<Arc<Node>>, CheckpointCopies) {
+        let is_gone = |end| matches!(end, Some(TreeEnd::Dropped(at)) if at <= low);
+        let is_there = |node: &&Arc<Node>| !is_gone(self.tree_end(node.id.tree));
         (self.slots.iter().flatten().filter(is_there).cloned().collect(), self.checkpoint_copies.clone())
+    }
+
+    /// Trees that were dropped after a time, in order.
+    pub(crate) fn dropped_after(&self, time: Timestamp) -> Vec<(TreeId, Timestamp)> {
+        let dropped = self.ending.iter().filter_map(|(tree, end)| match end {
+            TreeEnd::Dropped(at) if *at > time => Some((*tree, *at)),
+            _ => None,
+        });
+        let mut dropped: Vec<_> = dropped.collect();
+        dropped.sort_unstable();
+        dropped
     }
 
     /// Iterates over all nodes, including those of dropped trees.
@@ -453,27 +467,57 @@ impl NodeStore {
         full.into_iter().filter(|id| self.get(*id).is_some_and(|node| self.is_full(node))).collect()
     }
 
-    /// Removes pieces of long values that no cell refers to: a checkpoint has the newest version of
-    /// each cell only, but the pieces of older ones too.
-    pub(crate) fn collect_orphans(&mut self) {
-        let of_kind = |node: &Node, kind: NodeKind| node.shape().is_some_and(|shape| shape.kind == kind);
-        let mut pieces: Vec<NodeId> =
-            self.iter().filter(|node| of_kind(node, NodeKind::Value)).map(|node| node.id).collect();
+    /// Pieces of long values that no readable snapshot finds: those of versions that are, or could
+    /// be, collected.
+    pub(crate) fn orphans(&self, readable: Readable) -> FxHashSet<NodeId> {
+        let mut pieces: FxHashSet<NodeId> =
+            self.iter().filter(|node| node.is_piece()).map(|node| node.id).collect();
         if pieces.is_empty() {
-            return;
+            return pieces;
         }
-        let leaves = self.iter().filter(|node| of_kind(node, NodeKind::Leaf));
-        let named: FxHashSet<NodeId> = leaves
-            .flat_map(|node| {
-                let values = node.cells().iter().filter_map(|cell| cell.newest);
-                let larges = values.filter(|value| value.is_large);
-                larges
-                    .filter_map(|value| LargeValue::decode(value.bytes).ok())
-                    .flat_map(|large| large.ids(node.id.tree))
-            })
-            .collect();
-        pieces.retain(|id| !named.contains(id));
-        pieces.into_iter().for_each(|id| self.remove_piece(id));
+        for node in self.iter().filter(|node| !node.is_piece()) {
+            node.long_values(readable, |bytes| {
+                let ids = LargeValue::decode(bytes).map(|large| large.ids(node.id.tree));
+                ids.into_iter().flatten().for_each(|piece| {
+                    pieces.remove(&piece);
+                });
+            });
+        }
+        pieces
+    }
+
+    /// Removes pieces of long values that no cell refers to.
+    pub(crate) fn collect_orphans(&mut self, readable: Readable) {
+        self.orphans(readable).into_iter().for_each(|id| self.remove_piece(id));
+    }
+
+    /// Adds parts of a node from a checkpoint.
+    pub(crate) fn restore(&mut self, id: NodeId, items: NodeItems<'_>) -> Timestamp {
+        if self.get(id).is_none() {
+            self.insert(Node::empty(id));
+        }
+        let limits = self.limits;
+        let restored = self.change(id, |node| {
+            let last = items.iter().map(|item| node.restore(item)).max().unwrap_or_default();
+            let queue = node.has_garbage() && !std::mem::replace(&mut node.queued, true);
+            (last, queue, node.is_full(limits))
+        });
+        let (last, queue, full) = restored.unwrap_or_default();
+        if queue {
+            self.garbage.push_back((last, id));
+        }
+        if full {
+            self.full.insert(id);
+        }
+        last
+    }
+
+    /// Finishes loading a checkpoint.
+    pub(crate) fn restored(&mut self, readable: Readable) {
+        self.collect_orphans(readable);
+        // The first is the oldest.
+        self.garbage.make_contiguous().sort_unstable_by_key(|(since, _)| *since);
+        self.on_disk();
     }
 
     /// Finds leaves of a checkpoint that are empty and have no garbage: no collection will report

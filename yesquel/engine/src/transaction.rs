@@ -1,15 +1,11 @@
-//! Prepared transactions, and the outcomes that a client or server may still ask for.
+//! Prepared transactions.
 
 use crate::recovery_timer::RecoveryTimer;
 use crate::snapshots::Readable;
 use crate::write_target::WriteTarget;
-use rustc_hash::FxHashMap;
-use std::collections::VecDeque;
+use std::sync::Arc;
 use yesquel_model::{Key, KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
-use yesquel_wire::{Attribute, Decision, Expect, NewNode, NodeOperation, TransactionOutcome, WriteOperation};
-
-/// Outcomes kept for a client: more than it can have without having reported that it knows them.
-const OUTCOMES_MAX: usize = 4096;
+use yesquel_wire::{Attribute, Decision, Expect, NewNode, NodeOperation, WriteOperation};
 
 /// An owned [`WriteOperation`].
 #[derive(Debug, Clone)]
@@ -89,6 +85,17 @@ impl PendingWrite {
         (self.until == Timestamp::MAX).then(|| NodeOperation { node: self.node, write: self.write() })
     }
 
+    /// When its cell moved away, and the operation, if it did.
+    pub(crate) fn departed(&self) -> Option<(Timestamp, NodeOperation<'_>)> {
+        let operation = || (self.until, NodeOperation { node: self.node, write: self.write() });
+        (self.until < Timestamp::MAX).then(operation)
+    }
+
+    /// An operation whose cell has moved away at a time.
+    pub(crate) fn departed_at(operation: &NodeOperation<'_>, until: Timestamp) -> PendingWrite {
+        PendingWrite { until, ..PendingWrite::new(operation) }
+    }
+
     /// The key and the time its cell moved away, if it did.
     pub(crate) fn moved_away(&self) -> Option<(&[u8], Timestamp)> {
         let (OwnedWrite::Put(key, ..)
@@ -156,8 +163,11 @@ impl PendingWrite {
 pub(crate) struct PreparedTxn {
     /// Lower bound of the commit time.
     pub(crate) at: Timestamp,
+    pub(crate) birth: Timestamp,
+    /// Its client asks the participants one after the other.
+    pub(crate) waits: bool,
     /// All participants, in order.
-    pub(crate) participants: Vec<ServerId>,
+    pub(crate) participants: Arc<[ServerId]>,
     pub(crate) pending: Vec<PendingWrite>,
     /// Memory that it holds, and will need when it commits.
     pub(crate) bytes: usize,
@@ -177,114 +187,13 @@ impl PreparedTxn {
     }
 }
 
-/// One client's transactions of this server alone.
-#[derive(Debug, Default)]
-struct ClientOutcomes {
-    /// The client knows all outcomes up to this number.
-    known: u64,
-    /// The newest commits, by number.
-    commits: VecDeque<(u64, Timestamp)>,
-    /// Transactions that must not commit any more.
-    aborted: Vec<u64>,
-    /// When the client last reported.
-    heard_ms: u64,
-}
-
-/// Outcomes of transactions.
-#[derive(Debug, Default)]
-pub(crate) struct OutcomeTable {
-    clients: FxHashMap<u64, ClientOutcomes>,
-    /// Transactions of several servers.
-    decided: FxHashMap<TxnId, Decision>,
-}
-
-impl OutcomeTable {
-    /// Records a commit of this server alone.
-    pub(crate) fn committed(&mut self, txn: TxnId, at: Timestamp, now_ms: u64) {
-        let client = self.clients.entry(txn.client).or_default();
-        client.heard_ms = client.heard_ms.max(now_ms);
-        if client.commits.len() == OUTCOMES_MAX {
-            let oldest = client.commits.pop_front();
-            client.known = client.known.max(oldest.map_or(0, |(number, _)| number));
-        }
-        // Threads of a client may overtake each other, but not by much.
-        let behind = client.commits.iter().rev().take_while(|(number, _)| *number > txn.number).count();
-        client.commits.insert(client.commits.len() - behind, (txn.number, at));
-    }
-
-    /// Outcome of a transaction of this server alone, if it has ended.
-    pub(crate) fn single_server_outcome(&self, txn: TxnId) -> Option<TransactionOutcome> {
-        let client = self.clients.get(&txn.client)?;
-        let commit = client.commits.binary_search_by_key(&txn.number, |(number, _)| *number);
-        match commit.ok().and_then(|place| client.commits.get(place)) {
-            Some((_, at)) => Some(TransactionOutcome::Decided(Decision::Commit(*at))),
-            None if client.aborted.contains(&txn.number) => {
-                Some(TransactionOutcome::Decided(Decision::Abort))
-            }
-            None if txn.number <= client.known => Some(TransactionOutcome::Forgotten),
-            None => None,
-        }
-    }
-
-    /// Aborts a transaction that has not ended.
-    pub(crate) fn give_up(&mut self, txn: TxnId, now_ms: u64) {
-        let client = self.clients.entry(txn.client).or_default();
-        client.heard_ms = client.heard_ms.max(now_ms);
-        if client.aborted.len() == OUTCOMES_MAX {
-            client.known = client.known.max(client.aborted.remove(0));
-        }
-        client.aborted.push(txn.number);
-    }
-
-    /// Records that a client knows all its outcomes up to a number.
-    pub(crate) fn known(&mut self, client: u64, number: u64, now_ms: u64) {
-        let client = self.clients.entry(client).or_default();
-        client.heard_ms = client.heard_ms.max(now_ms);
-        if number <= client.known {
-            return;
-        }
-        client.known = number;
-        client.commits.retain(|(commit, _)| *commit > number);
-        client.aborted.retain(|aborted| *aborted > number);
-    }
-
-    /// Clients whose commits are remembered.
-    pub(crate) fn clients(&self) -> usize {
-        self.clients.len()
-    }
-
-    /// Forgets clients that have not reported since a time.
-    pub(crate) fn expire(&mut self, before_ms: u64) {
-        self.clients.retain(|_, client| client.heard_ms >= before_ms);
-    }
-
-    /// Iterates over all outcomes; the flag marks transactions of this server alone.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (TxnId, Decision, bool)> {
-        let commits = self.clients.iter().flat_map(|(client, known)| {
-            let commits = known.commits.iter();
-            commits
-                .map(|(number, at)| (TxnId { client: *client, number: *number }, Decision::Commit(*at), true))
-        });
-        commits.chain(self.decided.iter().map(|(txn, decision)| (*txn, *decision, false)))
-    }
-
-    /// Outcome of a transaction of several servers.
-    pub(crate) fn distributed_outcome(&self, txn: TxnId) -> Option<Decision> {
-        self.decided.get(&txn).copied()
-    }
-
-    pub(crate) fn decide(&mut self, txn: TxnId, decision: Decision) {
-        self.decided.insert(txn, decision);
-    }
-
-    pub(crate) fn forget(&mut self, txn: TxnId) -> bool {
-        self.decided.remove(&txn).is_some()
-    }
-}
-
 /// State of a transaction of several servers at one of them.
 pub(crate) enum KnownVote {
     Yes(Timestamp),
     No,
     Decided(Decision),
+    /// It is queued, and its client is alive.
+    Waiting,
+    /// There is no vote and no outcome, and there will be none.
+    Forgotten,
 }

@@ -73,8 +73,9 @@ impl Server {
         let bytes = Operations::encode([&NodeOperation { node: leaf(), write }]);
         self.numbers += 1;
         let (txn, operations) = (TxnId { client, number: self.numbers }, Operations::decode(&bytes).unwrap());
+        let birth = Timestamp::from_ms(self.now.wall_ms);
         let (snapshot, seen, staged) = (None, Timestamp::ZERO, None);
-        self.send(client, &Request::Commit { txn, snapshot, seen, lease, staged, operations })
+        self.send(client, &Request::Commit { txn, birth, snapshot, seen, lease, staged, operations })
     }
 
     /// Prepares a write of a key. Returns the transaction.
@@ -86,7 +87,10 @@ impl Server {
         let participants = Participants::encode(&[ServerId(0), ServerId(1)]);
         let participants = Participants::decode(&participants).unwrap();
         let (snapshot, seen, staged) = (None, Timestamp::ZERO, None);
-        let request = Request::Prepare { txn, snapshot, seen, participants, lease, staged, operations };
+        let birth = Timestamp::from_ms(self.now.wall_ms);
+        let waits = false;
+        let request =
+            Request::Prepare { txn, birth, waits, snapshot, seen, participants, lease, staged, operations };
         assert_eq!(self.send(client, &request), [(client, Answer::Done)]);
         txn
     }
@@ -94,7 +98,10 @@ impl Server {
     fn decide(&mut self, txn: TxnId, is_committed: bool) -> Vec<(u64, Answer)> {
         let at = self.engine.clock(self.now);
         let decision = if is_committed { Decision::Commit(at) } else { Decision::Abort };
-        self.send(txn.client, &Request::Decide { txn, decision })
+        self.send(
+            txn.client,
+            &Request::Decide { txn, birth: Timestamp::ZERO, participants: Participants::NONE, decision },
+        )
     }
 
     fn after(&mut self, ms: u64) -> Vec<(u64, Answer)> {

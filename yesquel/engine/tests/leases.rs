@@ -186,13 +186,24 @@ impl World {
         self.numbers += 1;
         let txn = TxnId { client, number: self.numbers };
         let (seen, lease, staged) = (Timestamp::ZERO, u64::from(is_within), None);
+        let birth = Timestamp::from_ms(self.now.wall_ms);
         let in_two = random.next(3) == 0;
         let request = if in_two {
             let participants = Participants::encode(&[ServerId(0), ServerId(1)]);
             let participants = Participants::decode(&participants).unwrap();
-            self.send(&Request::Prepare { txn, snapshot, seen, participants, lease, staged, operations })
+            self.send(&Request::Prepare {
+                txn,
+                birth,
+                waits: false,
+                snapshot,
+                seen,
+                participants,
+                lease,
+                staged,
+                operations,
+            })
         } else {
-            self.send(&Request::Commit { txn, snapshot, seen, lease, staged, operations })
+            self.send(&Request::Commit { txn, birth, snapshot, seen, lease, staged, operations })
         };
         let by = if is_within { client } else { u64::MAX };
         let other = self.holder(&touched, by);
@@ -257,7 +268,8 @@ impl World {
                 } else {
                     Decision::Abort
                 };
-                let request = self.send(&Request::Decide { txn, decision });
+                let (birth, participants) = (Timestamp::ZERO, Participants::NONE);
+                let request = self.send(&Request::Decide { txn, birth, participants, decision });
                 assert!(self.answer(request).is_some());
                 // A client with a lease there has voted itself.
                 self.held.values_mut().for_each(|held| held.snapshot = None);
@@ -309,7 +321,8 @@ fn run(seed: u64) -> Counts {
     let made = made.into_owned_bytes();
     let (txn, operations) = (TxnId { client: 9, number: 1 }, Operations::decode(&made).unwrap());
     let (seen, staged) = (Timestamp::ZERO, None);
-    let request = world.send(&Request::Commit { txn, snapshot: None, seen, lease: 0, staged, operations });
+    let request =
+        world.send(&Request::Commit { txn, birth: seen, snapshot: None, seen, lease: 0, staged, operations });
     assert!(matches!(world.answer(request), Some(Ok(_))));
     for _ in 0..random.next(200) {
         world.step(&mut random);

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
-use yesquel_engine::{Caller, Effects, Engine, EngineSettings, Now, VoteQuery};
+use yesquel_engine::{Caller, Effects, Engine, EngineSettings, Now};
 use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
     ByteWriter, Expect, NewNode, NodeKind, NodeOperation, Operations, Participants, Question, Questions,
@@ -30,19 +30,29 @@ impl Server {
         let engine = Engine::new(EngineSettings::default());
         let mut server = Server { engine, uptime_ms: 0, requests: 0 };
         let (snapshot, seen) = (None, Timestamp::ZERO);
+        let (birth, lease, staged, waits) = (Timestamp::from_ms(server.now().wall_ms), 0, None, false);
         let new = NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() };
         let create =
             Operations::encode(&[NodeOperation { node: root(), write: WriteOperation::Create(new) }]);
         let operations = Operations::decode(&create).unwrap();
         let txn = TxnId { number: 1, ..TXN };
-        server.ask(&Request::Commit { txn, snapshot, seen, lease: 0, staged: None, operations });
+        server.ask(&Request::Commit { txn, birth, snapshot, seen, lease, staged, operations });
         let put = WriteOperation::Put { key: b"k", value: b"v", is_large: false, expect: Expect::Any };
         let put = Operations::encode(&[NodeOperation { node: root(), write: put }]);
         let operations = Operations::decode(&put).unwrap();
         let participants = Participants::encode(&[ServerId(0), ServerId(1)]);
         let participants = Participants::decode(&participants).unwrap();
-        let prepare =
-            Request::Prepare { txn: TXN, snapshot, seen, participants, lease: 0, staged: None, operations };
+        let prepare = Request::Prepare {
+            txn: TXN,
+            birth,
+            waits,
+            snapshot,
+            seen,
+            participants,
+            lease,
+            staged,
+            operations,
+        };
         server.ask(&prepare);
         assert_eq!(server.engine.undecided().collect::<Vec<_>>(), [TXN]);
         server
@@ -78,7 +88,7 @@ impl Server {
             let mut effects = Effects::default();
             self.engine.tick(self.now(), &mut effects);
             for query in effects.vote_queries {
-                assert_eq!(query, VoteQuery { server: ServerId(1), txn: TXN });
+                assert_eq!((query.server, query.txn), (ServerId(1), TXN));
                 times.push(self.uptime_ms);
             }
         }

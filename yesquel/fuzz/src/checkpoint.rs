@@ -8,7 +8,7 @@ use crate::{
     log::check_error,
 };
 use yesquel_engine::{Engine, EngineSettings, LogRecord};
-use yesquel_log::{LogError, checkpoint};
+use yesquel_log::{LogError, LogIdentity, LogPoint, checkpoint};
 
 /// Writes a checkpoint and changes it, as the input says. It must read back unchanged, or be
 /// refused with the position.
@@ -17,7 +17,11 @@ pub fn check(bytes: &[u8]) {
     let disk = MemoryDisk::default();
     let is_of_engine = input.flag();
     let (lsn, records) = if is_of_engine { of_engine(&mut input) } else { of_anybody(&mut input) };
-    let filled = checkpoint::write(&disk, lsn, |take| records.iter().try_for_each(|record| take(record)));
+    let (identity, covered) =
+        (LogIdentity::default(), LogPoint { position: lsn, index: lsn + 7, term: input.byte().into() });
+    let filled = checkpoint::write(&disk, identity, covered, |take| {
+        records.iter().try_for_each(|record| take(record))
+    });
     filled.expect("the disk takes it");
     assert_eq!(checkpoint::list(&disk).expect("the disk has it"), [lsn]);
     // The previous one may still exist.
@@ -26,14 +30,14 @@ pub fn check(bytes: &[u8]) {
     assert!(known.is_sorted());
     let Some(last) = known.last() else { return };
     let mut found = Vec::new();
-    let outcome = checkpoint::read(&disk, *last, |record| {
+    let outcome = checkpoint::read(&disk, identity, *last, |record| {
         found.push(record.to_vec());
         Ok(())
     });
     match outcome {
-        Ok(()) if is_forged => replay(&found),
-        Ok(()) => {
-            assert_eq!(*last, lsn);
+        Ok(_) if is_forged => replay(&found),
+        Ok(point) => {
+            assert_eq!(point, covered);
             assert!(found == records, "{found:?}, not {records:?}");
             if is_of_engine {
                 let mut engine = Engine::new(EngineSettings::default());
@@ -47,8 +51,8 @@ pub fn check(bytes: &[u8]) {
             }
         }
         Err(error) => {
-            if let LogError::Damaged { lsn, .. } = &error {
-                assert_eq!(lsn, last, "{error}");
+            if let LogError::Damaged { position, .. } = &error {
+                assert_eq!(position, last, "{error}");
             }
             check_error(&disk, &error);
         }

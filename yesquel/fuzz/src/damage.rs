@@ -6,9 +6,9 @@ use crate::{
 };
 
 /// Length of a file's header.
-const FILE_HEAD: usize = 24;
+const FILE_HEAD: usize = 64;
 /// Length of a batch's header.
-const BATCH_HEAD: usize = 32;
+const BATCH_HEAD: usize = 48;
 
 /// Returns the ranges of a file's batches, as far as their lengths are valid.
 fn batches(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
@@ -95,7 +95,8 @@ fn change(
         // Forge a batch.
         10 if !all.is_empty() => {
             let batch = all[input.below(all.len())].clone();
-            let ((from, to), value) = (input.one_of(&[(12, 16), (16, 24), (24, 32), (32, 36)]), input.byte());
+            let ((from, to), value) =
+                (input.one_of(&[(12, 16), (16, 24), (24, 32), (32, 40), (40, 48), (48, 52)]), input.byte());
             let far = input.below(8) == 7;
             if let Some(place) = bytes[batch.clone()].get_mut(from..to) {
                 place.fill(if far { 0xff } else { 0 });
@@ -107,19 +108,22 @@ fn change(
             return true;
         }
         11 if bytes.len() >= FILE_HEAD => {
-            bytes[8..16].copy_from_slice(&u64::from(input.byte()).to_le_bytes());
-            let crc = crc32fast::hash(&bytes[..20]);
-            bytes[20..FILE_HEAD].copy_from_slice(&crc.to_le_bytes());
+            let at = input.one_of(&[8, 24, 28, 32, 40, 48]);
+            bytes[at..at + 8].copy_from_slice(&u64::from(input.byte()).to_le_bytes());
+            let crc = crc32fast::hash(&bytes[..60]);
+            bytes[60..FILE_HEAD].copy_from_slice(&crc.to_le_bytes());
             return true;
         }
         12 => {
             let (number, length) = (input.long(), input.short());
             let records = input.bytes(length);
-            let mut batch = b"YQLB\0\0\0\0".to_vec();
+            let mut batch = b"YQLC\0\0\0\0".to_vec();
             batch.extend_from_slice(&(records.len() as u32).to_le_bytes());
             batch.extend_from_slice(&u32::from(input.byte()).to_le_bytes());
             batch.extend_from_slice(&number.to_le_bytes());
-            batch.extend_from_slice(&u64::from(input.byte()).to_le_bytes());
+            for _ in 0..3 {
+                batch.extend_from_slice(&u64::from(input.byte()).to_le_bytes());
+            }
             batch.extend_from_slice(records);
             sign(&mut batch);
             bytes.splice(at..at, batch);

@@ -2,11 +2,14 @@
 
 use crate::{input::Input, show};
 use std::collections::{BTreeMap, BTreeSet};
-use yesquel_engine::{Caller, Effects, Engine, EngineSettings, LogRecord, Now, VoteQuery};
+use yesquel_engine::{
+    Caller, Effects, EndQuery, Engine, EngineSettings, LogRecord, Now, ReplyDurability, VoteQuery,
+};
 use yesquel_model::{KeyRange, LocalId, NodeId, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
-    Attribute, ByteWriter, Decision, Direction, Expect, LargeValue, NewNode, NodeKind, NodeOperation,
-    Operations, Participants, Question, Questions, Reply, Request, Scan, Staged, Vote, WriteOperation,
+    Attribute, ByteWriter, Decision, Direction, Expect, HorizonReport, LargeValue, NewNode, NodeKind,
+    NodeOperation, Operations, Participants, Question, Questions, Reply, Request, Scan, SettledReport,
+    Staged, TransactionList, Vote, WriteOperation,
 };
 
 /// Each request must have one answer, the nodes must be intact, and the log and the checkpoints
@@ -41,6 +44,7 @@ pub(crate) struct EngineRun {
     /// Timestamps given recently.
     known: Vec<Timestamp>,
     vote_queries: Vec<VoteQuery>,
+    end_queries: Vec<EndQuery>,
     frozen: bool,
 }
 
@@ -69,6 +73,7 @@ impl EngineRun {
             requests: 0,
             known: Vec::new(),
             vote_queries: Vec::new(),
+            end_queries: Vec::new(),
             frozen: false,
         }
     }
@@ -81,17 +86,19 @@ impl EngineRun {
             }
             1..8 => {
                 let (txn, bytes) = (txn(input), self.operations(input));
-                let (snapshot, seen) = (self.snapshot(input), self.seen(input));
+                let (snapshot, seen, birth) = (self.snapshot(input), self.seen(input), self.birth(input));
                 let lease = input.below(4) as u64;
                 let (staged, operations) = (staged(input), decoded(&bytes));
-                self.send(input, &Request::Commit { txn, snapshot, seen, lease, staged, operations });
+                self.send(input, &Request::Commit { txn, birth, snapshot, seen, lease, staged, operations });
             }
             8..11 => self.prepare(input),
             11 | 12 => {
                 let txn = txn(input);
                 let decision =
                     if input.flag() { Decision::Commit(self.time(input)) } else { Decision::Abort };
-                self.send(input, &Request::Decide { txn, decision });
+                let (birth, servers) = (self.birth(input), servers(input));
+                let participants = participants(&servers);
+                self.send(input, &Request::Decide { txn, birth, participants, decision });
             }
             13..16 => {
                 let bytes = self.questions(input);
@@ -109,7 +116,7 @@ impl EngineRun {
                         let oldest = [self.snapshot(input), self.snapshot(input)];
                         self.engine.hold(connection, oldest, input.below(2) == 1);
                     }
-                    1 => self.engine.known(self.now, connection, input.byte().into()),
+                    1 => self.report(input, connection),
                     _ => {
                         self.engine.disconnected(connection);
                         self.unanswered.retain(|_, of| *of != connection);
@@ -143,22 +150,46 @@ impl EngineRun {
     fn prepare(&mut self, input: &mut Input<'_>) {
         let (txn, bytes) = (txn(input), self.operations(input));
         let (snapshot, seen) = (self.snapshot(input), self.seen(input));
-        let servers: &[ServerId] =
-            input.one_of(&[&[US, ServerId(1)], &[US], &[], &[ServerId(1)], &[US, ServerId(1), ServerId(2)]]);
-        let participants = Participants::encode(servers);
-        let participants = Participants::decode(&participants).expect("they are in order");
+        let (birth, servers, waits) = (self.birth(input), servers(input), input.flag());
+        let participants = participants(&servers);
         let lease = input.below(4) as u64;
         let (staged, operations) = (staged(input), decoded(&bytes));
-        self.send(input, &Request::Prepare { txn, snapshot, seen, participants, lease, staged, operations });
+        let request =
+            Request::Prepare { txn, birth, waits, snapshot, seen, participants, lease, staged, operations };
+        self.send(input, &request);
+    }
+
+    /// Reports what a client has settled, or what another group states.
+    fn report(&mut self, input: &mut Input<'_>, connection: u64) {
+        if input.flag() {
+            let (number, birth) = (input.byte().into(), self.birth(input));
+            let exceptions = if number > 2 && input.flag() { vec![number / 2] } else { Vec::new() };
+            let report = SettledReport { number, birth, exceptions };
+            self.engine.on_settled(connection, input.below(4) as u64, &report);
+        } else {
+            let (horizon, prepared) = (self.birth(input), vec![txn(input)]);
+            let prepared = if input.flag() { prepared } else { Vec::new() };
+            self.engine.on_report(ServerId(1 + input.below(2) as u16), HorizonReport { horizon, prepared });
+            let (own, lsn) = self.engine.report();
+            assert_eq!(HorizonReport::decode(&own.encode()), Ok(own));
+            assert_eq!(lsn, self.engine.lsn());
+        }
     }
 
     /// Sends one of the rarer requests.
     fn other_request(&mut self, input: &mut Input<'_>) {
         let (txn, bytes) = (txn(input), self.operations(input));
+        let (birth, servers, mut list) = (self.birth(input), servers(input), Vec::new());
+        let participants = participants(&servers);
         let request = match input.below(8) {
-            0 => Request::Resolve { txn },
-            1 => Request::Forget { txn },
-            2 => Request::Outcome { txn },
+            0 => Request::Resolve { txn, birth, participants, is_voter: input.flag() },
+            1 => {
+                TransactionList::push(&mut list, txn.number, birth, &servers);
+                TransactionList::push(&mut list, txn.number + 1, birth, &servers);
+                let transactions = TransactionList::decode(&list).expect("it is in order");
+                Request::Ended { client: txn.client, transactions }
+            }
+            2 => Request::Outcome { txn, birth },
             3 => Request::Unstage { name: txn },
             4 => {
                 let (part, operations) = (input.below(3) as u64, decoded(&bytes));
@@ -245,25 +276,39 @@ impl EngineRun {
             NodeOperation { node: from, write: WriteOperation::Move { range: moves, to } },
             NodeOperation { node: from, write: WriteOperation::Reshape(new(&stays)) },
         ]);
-        let (txn, seen) = (txn(input), Timestamp::ZERO);
-        let (lease, staged, operations) = (0, None, decoded(&bytes));
-        self.send(input, &Request::Commit { txn, snapshot: None, seen, lease, staged, operations });
+        let (txn, birth, seen) = (txn(input), self.birth(input), Timestamp::ZERO);
+        let (snapshot, lease, staged, operations) = (None, 0, None, decoded(&bytes));
+        self.send(input, &Request::Commit { txn, birth, snapshot, seen, lease, staged, operations });
     }
 
     /// Delivers the vote of another server.
     fn on_vote(&mut self, input: &mut Input<'_>) {
         let ask = match self.vote_queries.pop() {
             Some(ask) => ask,
-            None => VoteQuery { server: ServerId(1), txn: txn(input) },
+            None => {
+                let participants = servers(input).into();
+                VoteQuery { server: ServerId(1), txn: txn(input), birth: self.birth(input), participants }
+            }
         };
+        if let Some(query) = self.end_queries.pop() {
+            let mut bytes = Vec::new();
+            query.write(&mut bytes);
+            assert!(matches!(Request::decode(&bytes), Ok(Request::Ended { .. })));
+            if !self.frozen {
+                let flags = vec![u8::from(input.flag()); query.transactions.len()];
+                self.engine.on_ended(&query, &flags, &mut self.effects);
+            }
+        }
         let at = self.time(input).min(Timestamp::DECIDED_MAX);
-        let vote = match input.below(4) {
+        let vote = match input.below(6) {
+            4 => Vote::Waiting,
+            5 => Vote::Forgotten,
             0 | 1 => Vote::Yes { at, participants: Participants::NONE },
             2 => Vote::No,
             _ => Vote::Decided(if input.flag() { Decision::Commit(at) } else { Decision::Abort }),
         };
         if !self.frozen {
-            self.engine.on_vote(self.now, ask, &vote, &mut self.effects);
+            self.engine.on_vote(self.now, &ask, &vote, &mut self.effects);
         }
     }
 
@@ -292,6 +337,9 @@ impl EngineRun {
             let bytes = &effects.bytes[reply.bytes.clone()];
             let decoded = Reply::decode(bytes).expect("a reply that was written");
             show(|| format!("{:?} is answered {decoded:?}", reply.caller));
+            if matches!(decoded, Reply::Voted(_)) {
+                assert_eq!(reply.durability, ReplyDurability::SyncedNow);
+            }
             let (Reply::Answers { snapshot: at, .. } | Reply::Committed(at) | Reply::Voted(at)) = decoded
             else {
                 continue;
@@ -303,6 +351,8 @@ impl EngineRun {
         }
         self.vote_queries.append(&mut effects.vote_queries);
         self.vote_queries.truncate(4);
+        self.end_queries.append(&mut effects.end_queries);
+        self.end_queries.truncate(4);
         effects.clear();
     }
 
@@ -337,10 +387,15 @@ impl EngineRun {
             self.restart();
         }
         same(&self.restored(), &self.engine);
-        // Every waiting caller waits for an undecided transaction.
+        // Every waiting caller waits for physical time or for an undecided transaction.
+        self.now.wall_ms += 1_000_000;
+        self.engine.tick(self.now, &mut self.effects);
+        self.settle();
         while let Some(txn) = self.engine.undecided().min() {
             let mut bytes = Vec::new();
-            Request::Decide { txn, decision: Decision::Abort }.write(&mut ByteWriter(&mut bytes));
+            let (birth, participants) = (Timestamp::MAX, Participants::NONE);
+            let decision = Decision::Abort;
+            Request::Decide { txn, birth, participants, decision }.write(&mut ByteWriter(&mut bytes));
             self.handle(0, &bytes);
             self.settle();
         }
@@ -374,6 +429,15 @@ impl EngineRun {
             13 => Timestamp(input.long()),
             14 => Timestamp::MAX,
             _ => Timestamp(1),
+        }
+    }
+
+    /// Draws a birth: mostly now, and sometimes long ago.
+    fn birth(&mut self, input: &mut Input<'_>) -> Timestamp {
+        match input.below(8) {
+            6 => Timestamp::from_ms(self.now.wall_ms.saturating_sub(self.settings.outcomes_kept_ms)),
+            7 => self.time(input),
+            _ => Timestamp::from_ms(self.now.wall_ms),
         }
     }
 
@@ -458,6 +522,19 @@ impl EngineRun {
     }
 }
 
+/// Draws participants.
+fn servers(input: &mut Input<'_>) -> Vec<ServerId> {
+    let servers: [&[ServerId]; 5] =
+        [&[US, ServerId(1)], &[US], &[], &[ServerId(1)], &[US, ServerId(1), ServerId(2)]];
+    input.one_of(&servers).to_vec()
+}
+
+fn participants(servers: &[ServerId]) -> Participants<'static> {
+    let bytes = Participants::encode(servers);
+    // Few and short: an input is small.
+    Participants::decode(bytes.leak()).expect("they are in order")
+}
+
 fn staged(input: &mut Input<'_>) -> Option<Staged> {
     let (number, parts) = (1 + input.below(3) as u64, 1 + input.below(2) as u64);
     (input.below(4) == 3).then_some(Staged { number, parts })
@@ -513,41 +590,23 @@ fn written(engine: &Engine) -> Vec<Vec<u8>> {
     all
 }
 
-/// Returns the state that engines with the same log must share: current nodes, votes and counters.
-/// Outcomes expire by the clock.
-fn state(engine: &Engine) -> BTreeSet<Vec<u8>> {
-    let all = written(engine).into_iter().filter_map(|record| {
-        let decoded = LogRecord::decode(&record).expect("a record of a checkpoint");
-        match decoded {
-            LogRecord::Commit { txn, operations, .. } => {
-                let of_node = txn == TxnId { client: 0, number: 0 } && !operations.is_empty();
-                // Pieces of a value disappear by the clock when no snapshot sees it.
-                let of_value = operations.iter().any(|operation| {
-                    matches!(operation.write, WriteOperation::Create(new) if new.kind == NodeKind::Value)
-                });
-                let of_node = of_node && !of_value;
-                of_node.then(|| operations.bytes().to_vec())
-            }
-            LogRecord::Prepare { .. } | LogRecord::Counter { .. } => Some(record),
-            // Staged parts expire by the clock, too.
-            LogRecord::Stage { .. } | LogRecord::Unstage { .. } => None,
-            LogRecord::Decide { .. } | LogRecord::Forget { .. } | LogRecord::Ceiling(_) => None,
-        }
-    });
-    all.collect()
+/// The records of a canonical form.
+fn records(mut canonical: &[u8]) -> BTreeSet<String> {
+    let mut records = BTreeSet::new();
+    while let Some((length, rest)) = canonical.split_first_chunk() {
+        let (record, rest) = rest.split_at(u64::from_le_bytes(*length) as usize);
+        records.insert(format!("{:?}", LogRecord::decode(record)));
+        canonical = rest;
+    }
+    records
 }
 
+/// Checks that two engines have the same replicated state.
 fn same(new: &Engine, old: &Engine) {
-    let (new, old) = (state(new), state(old));
+    let (new, old) = (new.canonical(), old.canonical());
     if new != old {
-        let shown = |a: &BTreeSet<Vec<u8>>, b: &BTreeSet<Vec<u8>>| -> Vec<String> {
-            a.difference(b)
-                .map(|bytes| match Operations::decode(bytes) {
-                    Ok(operations) => format!("{:?}", operations.iter().collect::<Vec<_>>()),
-                    Err(_) => format!("{:?}", LogRecord::decode(bytes)),
-                })
-                .collect()
-        };
+        let (new, old) = (records(&new), records(&old));
+        let shown = |a: &BTreeSet<String>, b: &BTreeSet<String>| a.difference(b).cloned().collect::<Vec<_>>();
         panic!("made again there is {:#?}, and not {:#?}", shown(&new, &old), shown(&old, &new));
     }
 }

@@ -2,13 +2,13 @@
 
 use crate::disk::MemoryDisk;
 use yesquel_engine::LogRecord;
-use yesquel_log::{disk::Disk, open};
+use yesquel_log::{LogIdentity, LogPoint, disk::Disk, open};
 use yesquel_model::{Conflict, Key, KeyRange, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_seeds::Random;
 use yesquel_wire::{
     AnswerWriter, Attribute, ByteWriter, CellValue, ClientHeartbeat, Decision, Direction, Expect, NewNode,
     NodeKind, NodeOperation, Operations, Participants, Question, Questions, Reply, Request, Scan,
-    TransactionOutcome, Vote, WriteOperation,
+    SettledReport, TransactionList, TransactionOutcome, Vote, WriteOperation,
     frame::Outbox,
     greeting::{Denial, Hello, Role, Welcome},
 };
@@ -55,10 +55,13 @@ pub fn all() -> Vec<(&'static str, String, Vec<u8>)> {
         put("log", format!("steps-{number}"), chance(10 + number, &[0], 40 + 20 * number as usize));
         put("checkpoint", format!("steps-{number}"), chance(20 + number, &[1], 80 + 40 * number as usize));
     }
-    let segment = segment();
-    let length = (segment.len() as u16).to_le_bytes();
-    // A folder with one file of the right name.
-    put("log", "segment".to_owned(), [&[3, 0, 0, 0, 0, 1], &length[..], &segment].concat());
+    let segments = [("segment", segment()), ("segment-format-1", OLD_SEGMENT.to_vec())];
+    for (name, segment) in segments.into_iter().chain([("checkpoint-format-1", OLD_CHECKPOINT.to_vec())]) {
+        let length = (segment.len() as u16).to_le_bytes();
+        // A folder with one file of the right name.
+        let number = if name == "checkpoint-format-1" { 2 } else { 1 };
+        put("log", name.to_owned(), [&[3, 0, 0, 0, 0, number], &length[..], &segment].concat());
+    }
     let records = records();
     let mut input = vec![0, 7, records.len() as u8];
     for record in &records {
@@ -138,11 +141,15 @@ fn requests() -> Vec<Vec<u8>> {
     let drop_tree = Operations::encode([&NodeOperation { node: node(0), write: WriteOperation::DropTree }]);
     let servers = Participants::encode(&[ServerId(0), ServerId(1)]);
     let participants = Participants::decode(&servers).expect("they are in order");
+    let mut list = Vec::new();
+    TransactionList::push(&mut list, 3, AT, &[ServerId(0), ServerId(1)]);
+    let transactions = TransactionList::decode(&list).expect("it is in order");
     let (seen, other) = (AT, TxnId { client: 1, number: 3 });
     let last = TxnId { client: 1, number: 4 };
     let requests = [
         Request::Commit {
             txn: TXN,
+            birth: AT,
             snapshot: None,
             seen,
             lease: 0,
@@ -151,6 +158,8 @@ fn requests() -> Vec<Vec<u8>> {
         },
         Request::Prepare {
             txn: other,
+            birth: AT,
+            waits: true,
             snapshot: Some(AT),
             seen,
             participants,
@@ -159,20 +168,26 @@ fn requests() -> Vec<Vec<u8>> {
             operations: operations(&put),
         },
         Request::Read { snapshot: None, seen, questions },
-        Request::Resolve { txn: other },
-        Request::Decide { txn: other, decision: Decision::Commit(Timestamp(AT.0 + 9)) },
-        Request::Outcome { txn: TXN },
-        Request::Forget { txn: other },
+        Request::Resolve { txn: other, birth: AT, participants, is_voter: true },
+        Request::Decide {
+            txn: other,
+            birth: AT,
+            participants,
+            decision: Decision::Commit(Timestamp(AT.0 + 9)),
+        },
+        Request::Outcome { txn: TXN, birth: AT },
+        Request::Ended { client: 1, transactions },
         Request::Take { node: node(0), count: 100, above: 5 },
         Request::Commit {
             txn: last,
+            birth: AT,
             snapshot: None,
             seen,
             lease: 0,
             staged: None,
             operations: operations(&drop_tree),
         },
-        Request::Decide { txn: last, decision: Decision::Abort },
+        Request::Decide { txn: last, birth: AT, participants, decision: Decision::Abort },
         Request::Lease {
             holder: TXN,
             tree: node(0).tree,
@@ -203,6 +218,10 @@ fn replies() -> Vec<Vec<u8>> {
         Reply::Vote(Vote::Yes { at: AT, participants }),
         Reply::Vote(Vote::Decided(Decision::Abort)),
         Reply::Outcome(TransactionOutcome::Forgotten),
+        Reply::Forgotten(AT),
+        Reply::Vote(Vote::Waiting),
+        Reply::Ended(&[0, 1]),
+        Reply::Refused { operation: None, refusal: Refusal::NotPrepared(TXN) },
         Reply::Taken(300),
         Reply::Leased(AT),
         Reply::Refused { operation: Some(0), refusal: Refusal::Leased { ms: 60 } },
@@ -230,7 +249,8 @@ fn replies() -> Vec<Vec<u8>> {
         writer.differs(b"");
         writer.moved(None);
     });
-    let news = ClientHeartbeat { oldest: [Some(AT), Some(AT)], more: true, known: 300 }.encode();
+    let settled = SettledReport { number: 300, birth: AT, exceptions: vec![7, 290] };
+    let news = ClientHeartbeat { oldest: [Some(AT), Some(AT)], more: true, settled }.encode();
     replies.iter().map(written).chain([answers, news]).collect()
 }
 
@@ -252,9 +272,24 @@ fn records() -> Vec<Vec<u8>> {
     let other = TxnId { client: 1, number: 3 };
     let records = [
         LogRecord::Ceiling(AT),
-        LogRecord::Commit { txn: TXN, at: AT, staged: None, operations },
-        LogRecord::Prepare { txn: other, at: AT, participants, staged: None, operations: Operations::NONE },
-        LogRecord::Decide { txn: other, decision: Decision::Commit(AT) },
+        LogRecord::Horizon(Timestamp(1)),
+        LogRecord::Settled {
+            client: 1,
+            report: SettledReport { number: 9, birth: AT, exceptions: vec![2, 3] },
+        },
+        LogRecord::Commit { txn: TXN, birth: Timestamp(7), at: AT, staged: None, operations },
+        LogRecord::Prepare {
+            txn: other,
+            birth: AT,
+            waits: true,
+            at: AT,
+            participants,
+            staged: None,
+            operations: Operations::NONE,
+        },
+        LogRecord::Decide { txn: other, birth: AT, participants, decision: Decision::Commit(AT) },
+        LogRecord::Refuse { txn: other, birth: AT, participants },
+        LogRecord::GiveUp { txn: TXN, birth: AT },
         LogRecord::Forget { txn: other },
         LogRecord::Counter { node: node(0), next: 700 },
     ];
@@ -266,13 +301,21 @@ fn records() -> Vec<Vec<u8>> {
     records.iter().map(written).collect()
 }
 
+/// Files of format 1.
+const OLD_SEGMENT: &[u8] =
+    include_bytes!("../../server/tests/data/format-1/server-3/log-00000000000000000001");
+const OLD_CHECKPOINT: &[u8] =
+    include_bytes!("../../server/tests/data/format-1/server-3/checkpoint-00000000000000000002");
+
 /// Returns a log of one file, whose name ends in 1.
 fn segment() -> Vec<u8> {
     let disk = MemoryDisk::default();
-    let Ok(opened) = open(disk.clone(), 0, |_, _| Ok(())) else { panic!("the folder is empty") };
+    let opened = open(disk.clone(), LogIdentity::default(), LogPoint::default(), |_| Ok(()));
+    let Ok(opened) = opened else { panic!("the folder is empty") };
     let mut writer = opened.writer;
     for record in records() {
-        writer.append(&record, &[record.len() / 2, record.len()]).expect("the disk takes it");
+        let index = writer.last().index + 1;
+        writer.append(1, index, &record, &[record.len() / 2, record.len()]).expect("the disk takes it");
         writer.sync().expect("the disk takes it");
     }
     let names = disk.names().expect("the disk has them");

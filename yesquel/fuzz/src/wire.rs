@@ -2,8 +2,8 @@
 
 use crate::input::Input;
 use yesquel_wire::{
-    Answer, AnswerWriter, ByteWriter, Cells, ClientHeartbeat, Lookup, Operations, Participants, Question,
-    Questions, Reply, Request, Vote,
+    Answer, AnswerWriter, ByteWriter, Cells, ClientHeartbeat, HorizonReport, Lookup, Operations,
+    Participants, Question, Questions, Reply, Request, TransactionList, Vote,
     frame::{FRAME_BYTES_MAX, FrameError, HEAD_BYTES, Inbox, Message, Outbox},
     greeting::{GREETING_BYTES_MAX, GreetingError, Hello, Welcome},
 };
@@ -49,6 +49,16 @@ fn message(bytes: &[u8]) {
                 operations(&done);
                 participants(&taking_part);
             }
+            Request::Decide { participants: taking_part, .. }
+            | Request::Resolve { participants: taking_part, .. } => participants(&taking_part),
+            Request::Ended { transactions, .. } => {
+                let mut again = Vec::new();
+                for (number, birth, taking_part) in transactions.iter() {
+                    let servers: Vec<_> = taking_part.iter().collect();
+                    TransactionList::push(&mut again, number, birth, &servers);
+                }
+                assert_eq!(again, transactions.bytes());
+            }
             _ => {}
         }
     }
@@ -61,6 +71,9 @@ fn message(bytes: &[u8]) {
             Reply::Vote(Vote::Yes { participants: taking_part, .. }) => participants(&taking_part),
             _ => {}
         }
+    }
+    if let Ok(report) = HorizonReport::decode(bytes) {
+        assert_eq!(report.encode(), bytes, "{report:?}");
     }
     if let Ok(news) = ClientHeartbeat::decode(bytes) {
         assert_eq!(news.encode(), bytes, "{news:?}");

@@ -1,9 +1,12 @@
 //! Checkpoint files.
 
 use crate::{
-    LogError,
+    LogError, LogIdentity, LogPoint,
     disk::{Disk, DiskFile},
-    format::{BATCH_HEAD, Batch, SEGMENT_HEAD, head_of, number_of, put_batch},
+    format::{
+        BATCH_HEAD, Batch, BatchNumbers, FILE_HEAD, HeadFault, NOT_WHOLE, check_head, head_of, number_of,
+        put_batch,
+    },
 };
 use std::{
     io::{self, Read},
@@ -11,26 +14,26 @@ use std::{
     thread,
 };
 
-const MAGIC: &[u8; 8] = b"YQLCKP01";
+const MAGIC: &[u8; 8] = b"YQLCKP02";
 const END: &[u8] = b"end";
 /// Bytes of records in one batch.
 const BATCH_BYTES: usize = 1 << 20;
 /// Name of a file until it is complete.
 const UNFINISHED: &str = "checkpoint-unfinished";
 
-/// Name of the checkpoint of a log record.
-pub fn name(lsn: u64) -> String {
-    format!("checkpoint-{lsn:020}")
+/// Name of the checkpoint of the log up to a position.
+pub fn name(position: u64) -> String {
+    format!("checkpoint-{position:020}")
 }
 
-fn lsn_of(name: &str) -> Option<u64> {
+fn position_of(name: &str) -> Option<u64> {
     name.strip_prefix("checkpoint-").and_then(number_of)
 }
 
-/// Lists the checkpoints of a folder, the oldest first.
+/// Lists the positions of a folder's checkpoints, the oldest first.
 pub fn list<D: Disk>(disk: &D) -> Result<Vec<u64>, LogError> {
     let names = disk.names().map_err(LogError::io(disk.path(), "its files cannot be listed"))?;
-    let mut all: Vec<u64> = names.iter().filter_map(|name| lsn_of(name)).collect();
+    let mut all: Vec<u64> = names.iter().filter_map(|name| position_of(name)).collect();
     all.sort_unstable();
     Ok(all)
 }
@@ -52,7 +55,8 @@ impl<F: DiskFile> CheckpointWriter<F> {
             return Ok(());
         }
         self.out.clear();
-        put_batch(&mut self.out, self.number, 0, &self.bytes, &self.ends);
+        let numbers = BatchNumbers { position: self.number, synced: 0, index: 0, term: 0 };
+        put_batch(&mut self.out, numbers, &self.bytes, &self.ends);
         self.number += self.ends.len() as u64;
         self.bytes.clear();
         self.ends.clear();
@@ -68,12 +72,13 @@ impl<F: DiskFile> CheckpointWriter<F> {
     }
 }
 
-/// Writes a checkpoint as of a log record: `records` is called with a function that takes each
-/// record. On return the checkpoint is durable and older ones are deleted. Returns the file's
+/// Writes a checkpoint of the log up to a record: `records` is called with a function that takes
+/// each record. On return the checkpoint is durable and older ones are deleted. Returns the file's
 /// length.
 pub fn write<D: Disk>(
     disk: &D,
-    lsn: u64,
+    identity: LogIdentity,
+    last: LogPoint,
     records: impl FnOnce(&mut dyn FnMut(&[u8]) -> std::io::Result<()>) -> std::io::Result<()>,
 ) -> Result<u64, LogError> {
     let failed = |what| LogError::io(disk.path().join(UNFINISHED), what);
@@ -81,8 +86,8 @@ pub fn write<D: Disk>(
         disk.delete(UNFINISHED).map_err(failed("it cannot be deleted"))?;
     }
     let mut file = disk.create(UNFINISHED).map_err(failed("it cannot be created"))?;
-    file.write_at(0, &head_of(MAGIC, lsn)).map_err(failed("it cannot be written"))?;
-    let (length, number) = (SEGMENT_HEAD as u64, 1);
+    file.write_at(0, &head_of(MAGIC, identity, last)).map_err(failed("it cannot be written"))?;
+    let (length, number) = (FILE_HEAD as u64, 1);
     let mut filling =
         CheckpointWriter { file, length, number, bytes: Vec::new(), ends: Vec::new(), out: Vec::new() };
     let filled = records(&mut |record| filling.push(record)).and_then(|()| {
@@ -92,8 +97,8 @@ pub fn write<D: Disk>(
         filling.file.sync()
     });
     filled.map_err(failed("it cannot be written"))?;
-    disk.rename(UNFINISHED, &name(lsn)).map_err(failed("it cannot be renamed"))?;
-    for older in list(disk)?.into_iter().filter(|older| *older < lsn) {
+    disk.rename(UNFINISHED, &name(last.position)).map_err(failed("it cannot be renamed"))?;
+    for older in list(disk)?.into_iter().filter(|older| *older < last.position) {
         disk.delete(&name(older)).map_err(failed("an older one cannot be deleted"))?;
     }
     Ok(filling.length)
@@ -114,6 +119,7 @@ struct VerifiedBatch {
 enum ReadFault {
     Io(io::Error),
     Damaged(u64, &'static str),
+    Foreign(&'static str),
 }
 
 impl From<io::Error> for ReadFault {
@@ -133,23 +139,19 @@ fn fill(file: &mut dyn Read, bytes: &mut Vec<u8>, limit: usize) -> io::Result<us
 /// Reads a file batch by batch, verifies each and sends it. `spent` returns buffers for reuse.
 fn read_batches(
     file: &mut dyn Read,
-    lsn: u64,
     spent: &Receiver<Vec<u8>>,
     give: &mut dyn FnMut(VerifiedBatch) -> bool,
 ) -> Result<(), ReadFault> {
-    let (mut bytes, mut at) = (Vec::new(), SEGMENT_HEAD as u64);
-    fill(file, &mut bytes, SEGMENT_HEAD)?;
-    if bytes != head_of(MAGIC, lsn) {
-        return Err(ReadFault::Damaged(0, "its header is incomplete"));
-    }
-    bytes.clear();
+    let (mut bytes, mut at) = (Vec::new(), FILE_HEAD as u64);
     fill(file, &mut bytes, BATCH_HEAD)?;
     let mut next = 1;
     while !bytes.is_empty() {
         let damaged = Err(ReadFault::Damaged(at, "no complete batch starts there"));
         let Some(length) = Batch::stated_length(&bytes) else { return damaged };
         fill(file, &mut bytes, length - BATCH_HEAD)?;
-        let Some(batch) = Batch::read(&bytes).filter(|batch| batch.first == next) else { return damaged };
+        let Some(batch) = Batch::read(&bytes).filter(|batch| batch.numbers.position == next) else {
+            return damaged;
+        };
         next += u64::from(batch.count);
         let mut following = spent.try_recv().unwrap_or_default();
         following.clear();
@@ -163,26 +165,44 @@ fn read_batches(
     Ok(())
 }
 
-/// Reads the records of a checkpoint. Another thread reads and verifies some batches ahead.
+/// Reads the head of a checkpoint. Returns the last record that it covers.
+fn read_head(file: &mut dyn Read, identity: LogIdentity, position: u64) -> Result<LogPoint, ReadFault> {
+    let mut bytes = Vec::new();
+    fill(file, &mut bytes, FILE_HEAD)?;
+    check_head(&bytes, MAGIC, identity, position).map_err(|fault| match fault {
+        HeadFault::Damaged => ReadFault::Damaged(0, NOT_WHOLE),
+        HeadFault::Foreign(what) => ReadFault::Foreign(what),
+    })
+}
+
+/// Reads the records of a checkpoint. Another thread reads and verifies some batches ahead. Returns
+/// the last record of the log that it covers.
 pub fn read<D: Disk>(
     disk: &D,
-    lsn: u64,
+    identity: LogIdentity,
+    position: u64,
     mut each: impl FnMut(&[u8]) -> Result<(), LogError>,
-) -> Result<(), LogError> {
-    let path = disk.path().join(name(lsn));
+) -> Result<LogPoint, LogError> {
+    let path = disk.path().join(name(position));
     let failed = || LogError::io(&path, "it cannot be read");
-    let mut file = disk.reader(&name(lsn)).map_err(failed())?;
-    let damaged = |offset: u64, what| LogError::Damaged { path: path.clone(), offset, lsn, what };
+    let mut file = disk.reader(&name(position)).map_err(failed())?;
+    let damaged = |offset: u64, what| LogError::Damaged { path: path.clone(), offset, position, what };
+    let faulty = |fault| match fault {
+        ReadFault::Damaged(offset, what) => damaged(offset, what),
+        ReadFault::Foreign(what) => LogError::Foreign { path: path.clone(), what },
+        ReadFault::Io(error) => failed()(error),
+    };
+    let last = read_head(&mut *file, identity, position).map_err(faulty)?;
     let (give, pieces) = mpsc::sync_channel(AHEAD);
     let (give_back, spent) = mpsc::channel();
     thread::scope(|scope| {
         let reading = move || {
             let mut give = |piece| give.send(piece).is_ok();
-            read_batches(&mut *file, lsn, &spent, &mut give)
+            read_batches(&mut *file, &spent, &mut give)
         };
         let reader = thread::Builder::new().name("yesquel-reader".to_owned()).spawn_scoped(scope, reading);
         let reader = reader.map_err(failed())?;
-        let (mut shutdown_marker, mut end) = (false, SEGMENT_HEAD as u64);
+        let (mut shutdown_marker, mut end) = (false, FILE_HEAD as u64);
         for VerifiedBatch { at, bytes, is_last } in pieces {
             // The other thread has verified it.
             let batch =
@@ -198,10 +218,9 @@ pub fn read<D: Disk>(
             let _ = give_back.send(bytes);
         }
         match reader.join() {
-            Ok(Ok(())) if shutdown_marker => Ok(()),
+            Ok(Ok(())) if shutdown_marker => Ok(last),
             Ok(Ok(())) => Err(damaged(end, "its end is missing")),
-            Ok(Err(ReadFault::Damaged(offset, what))) => Err(damaged(offset, what)),
-            Ok(Err(ReadFault::Io(error))) => Err(failed()(error)),
+            Ok(Err(fault)) => Err(faulty(fault)),
             Err(panic) => std::panic::resume_unwind(panic),
         }
     })

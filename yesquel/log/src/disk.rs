@@ -15,7 +15,7 @@ pub trait Disk {
     /// The folder's path, for messages.
     fn path(&self) -> &Path;
 
-    /// Lists the names of all files.
+    /// Lists the names of all files and folders in it.
     fn names(&self) -> io::Result<Vec<String>>;
 
     /// Reads a whole file.
@@ -37,11 +37,24 @@ pub trait Disk {
     /// Opens a file for writing after truncating it to a length, durably.
     fn open_cut(&self, name: &str, length: u64) -> io::Result<Self::File>;
 
-    /// Renames a file durably, replacing an existing one.
+    /// Renames a file durably, replacing an existing one; or a folder. It may be in a subfolder, as
+    /// in `folder/name`.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
     /// Deletes a file.
     fn delete(&self, name: &str) -> io::Result<()>;
+}
+
+/// A folder that contains folders.
+pub trait DiskTree: Disk + Sized {
+    /// Returns the folder of this name in this one; it need not exist.
+    fn subfolder(&self, name: &str) -> Self;
+
+    /// Creates a folder durably; it may exist.
+    fn create_folder(&self, name: &str) -> io::Result<()>;
+
+    /// Deletes an empty folder durably.
+    fn delete_folder(&self, name: &str) -> io::Result<()>;
 }
 
 /// A file of a [`Disk`].
@@ -111,11 +124,31 @@ impl Disk for Folder {
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         fs::rename(self.0.join(from), self.0.join(to))?;
-        self.sync_names()
+        self.sync_names()?;
+        match from.rsplit_once('/') {
+            Some((folder, _)) => Folder::new(self.0.join(folder)).sync_names(),
+            None => Ok(()),
+        }
     }
 
     fn delete(&self, name: &str) -> io::Result<()> {
         fs::remove_file(self.0.join(name))?;
+        self.sync_names()
+    }
+}
+
+impl DiskTree for Folder {
+    fn subfolder(&self, name: &str) -> Folder {
+        Folder(self.0.join(name))
+    }
+
+    fn create_folder(&self, name: &str) -> io::Result<()> {
+        fs::create_dir_all(self.0.join(name))?;
+        self.sync_names()
+    }
+
+    fn delete_folder(&self, name: &str) -> io::Result<()> {
+        fs::remove_dir(self.0.join(name))?;
         self.sync_names()
     }
 }

@@ -2,13 +2,16 @@
 //! `docs/yesquel/log.md` has the format and its laws.
 
 pub mod checkpoint;
+mod cuts;
 pub mod disk;
 mod format;
 mod reader;
 mod shutdown_marker;
+pub mod v1;
 mod writer;
 
-pub use reader::{OpenedLog, TornTail, check, open};
+pub use format::{LogIdentity, LogPoint};
+pub use reader::{LogEvent, OpenedLog, StoredRecord, TornTail, check, open};
 pub use writer::SegmentWriter;
 
 use std::{io, path::PathBuf};
@@ -29,7 +32,7 @@ pub enum LogError {
     },
     /// Durable data is no longer readable.
     #[error(
-        "{}: damaged at byte {offset}: record {lsn} was written and is not readable ({what}). Restore the folder from a \
+        "{}: damaged at byte {offset}: record {position} was written and is not readable ({what}). Restore the folder from a \
          copy; everything before this byte is intact",
         path.display()
     )]
@@ -38,12 +41,12 @@ pub enum LogError {
         path: PathBuf,
         /// The offset.
         offset: u64,
-        /// The first missing record.
-        lsn: u64,
+        /// Position of the first missing record; of a checkpoint, its own.
+        position: u64,
         /// The fault.
         what: &'static str,
     },
-    /// A file is of another version, or not part of this log.
+    /// A file is of another version or group, or not part of this log.
     #[error("{}: {what}", path.display())]
     Foreign {
         /// The file.

@@ -1,9 +1,10 @@
 //! Writing the log.
 
 use crate::{
-    LogError,
+    LogError, LogIdentity, LogPoint,
     disk::{Disk, DiskFile},
-    format::{SEGMENT_HEAD, first_of, put_batch, segment_head, segment_name},
+    format::{BatchNumbers, FILE_HEAD, first_of, put_batch, segment_head, segment_name},
+    reader::LogEnd,
     shutdown_marker,
 };
 use std::fmt;
@@ -14,6 +15,7 @@ const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 /// A log open for further records.
 pub struct SegmentWriter<D: Disk> {
     disk: D,
+    identity: LogIdentity,
     file: Option<D::File>,
     /// First record of the open segment.
     first: u64,
@@ -26,10 +28,14 @@ pub struct SegmentWriter<D: Disk> {
     segment_bytes_max: u64,
     /// Zeros to write when the preallocated ones are used up.
     preallocate: u64,
-    /// Number of the next record.
+    /// Position of the next record.
     next: u64,
-    /// Last durable record.
+    /// Position of the last durable record.
     synced: u64,
+    /// The last record that has an index.
+    last: LogPoint,
+    /// Index of the last durable record.
+    synced_index: u64,
     /// A write or sync has failed, so that the state of the disk is unknown.
     failed: bool,
     buffer: Vec<u8>,
@@ -45,18 +51,20 @@ impl<D: Disk> fmt::Debug for SegmentWriter<D> {
 }
 
 impl<D: Disk> SegmentWriter<D> {
+    /// Begins the log of an empty folder, after the last record that a checkpoint will cover.
+    pub fn begin(disk: D, identity: LogIdentity, after: LogPoint) -> Result<SegmentWriter<D>, LogError> {
+        SegmentWriter::resume(disk, identity, LogEnd::of_nothing(after))
+    }
+
     /// Continues the last segment, whose complete batches have this length; begins a new one if
     /// there is none, or if it has no complete batch.
-    pub(crate) fn resume(
-        disk: D,
-        next: u64,
-        last: Option<(u64, u64)>,
-        mut segments: Vec<(u64, u64)>,
-    ) -> Result<SegmentWriter<D>, LogError> {
+    pub(crate) fn resume(disk: D, identity: LogIdentity, end: LogEnd) -> Result<SegmentWriter<D>, LogError> {
+        let LogEnd { next, last, last_indexed, mut segments, .. } = end;
         // It is reopened or deleted.
         segments.retain(|(first, _)| last.is_none_or(|(last, _)| last != *first));
         let mut writer = SegmentWriter {
             disk,
+            identity,
             file: None,
             first: next,
             length: 0,
@@ -66,11 +74,13 @@ impl<D: Disk> SegmentWriter<D> {
             preallocate: 0,
             next,
             synced: next - 1,
+            last: last_indexed,
+            synced_index: last_indexed.index,
             failed: false,
             buffer: Vec::new(),
         };
         match last {
-            Some((first, length)) if length > SEGMENT_HEAD as u64 => {
+            Some((first, length)) if length > FILE_HEAD as u64 => {
                 let name = segment_name(first);
                 let opened = writer.disk.open_cut(&name, length);
                 let mut file =
@@ -108,21 +118,34 @@ impl<D: Disk> SegmentWriter<D> {
         closed + if self.file.is_some() { self.room } else { 0 }
     }
 
-    /// Number of the next record.
-    pub fn next_lsn(&self) -> u64 {
+    /// Position of the next record.
+    pub fn next_position(&self) -> u64 {
         self.next
     }
 
-    /// Last durable record.
-    pub fn synced_lsn(&self) -> u64 {
+    /// Position of the last durable record.
+    pub fn synced_position(&self) -> u64 {
         self.synced
     }
 
-    /// Writes records as one batch; `ends` has the end of each in `bytes`. They are durable after
-    /// [`sync`](Self::sync), the first ones of a segment at once.
+    /// The last record that has an index.
+    pub fn last(&self) -> LogPoint {
+        self.last
+    }
+
+    /// Index of the last durable record that has one.
+    pub fn synced_index(&self) -> u64 {
+        self.synced_index
+    }
+
+    /// Writes records of a term as one batch; `ends` has the end of each in `bytes`. `index` is that
+    /// of the first one: an index that was written before cuts the log, so that earlier records with
+    /// that index or a higher one do not count. Zero: the records have a position only. They are
+    /// durable after [`sync`](Self::sync), the first ones of a segment at once.
     ///
     /// After an error nothing more can be written.
-    pub fn append(&mut self, bytes: &[u8], ends: &[usize]) -> Result<(), LogError> {
+    pub fn append(&mut self, term: u64, index: u64, bytes: &[u8], ends: &[usize]) -> Result<(), LogError> {
+        debug_assert!(index <= self.last.index + 1, "the log would miss records before index {index}");
         if ends.is_empty() {
             return Ok(());
         }
@@ -131,7 +154,8 @@ impl<D: Disk> SegmentWriter<D> {
             self.begin_segment()?;
         }
         self.buffer.clear();
-        put_batch(&mut self.buffer, self.next, self.synced, bytes, ends);
+        let numbers = BatchNumbers { position: self.next, synced: self.synced, index, term };
+        put_batch(&mut self.buffer, numbers, bytes, ends);
         let length = self.length + self.buffer.len() as u64;
         if length > self.room {
             self.room = length + self.preallocate.min(self.segment_bytes_max.saturating_sub(length));
@@ -143,14 +167,18 @@ impl<D: Disk> SegmentWriter<D> {
         }
         // A segment without it has then certainly lost it, wherever the previous segment is no
         // longer needed.
-        let is_first = self.length == SEGMENT_HEAD as u64;
+        let is_first = self.length == FILE_HEAD as u64;
         if is_first && let Err(error) = file.sync() {
             return Err(self.fail("it cannot be synced", error));
         }
         self.length = length;
-        self.next += ends.len() as u64;
+        let count = ends.len() as u64;
+        self.next += count;
+        if index > 0 {
+            self.last = LogPoint { position: self.next - 1, index: index + count - 1, term };
+        }
         if is_first {
-            self.synced = self.next - 1;
+            self.note_synced();
         }
         Ok(())
     }
@@ -164,11 +192,15 @@ impl<D: Disk> SegmentWriter<D> {
         let Some(file) = &mut self.file else { return self.check() };
         match file.sync() {
             Ok(()) => {
-                self.synced = self.next - 1;
+                self.note_synced();
                 Ok(())
             }
             Err(error) => Err(self.fail("it cannot be synced", error)),
         }
+    }
+
+    fn note_synced(&mut self) {
+        (self.synced, self.synced_index) = (self.next - 1, self.last.index);
     }
 
     /// Makes everything written durable and truncates the preallocated zeros.
@@ -185,11 +217,15 @@ impl<D: Disk> SegmentWriter<D> {
     /// Shuts down cleanly: records that the whole log is durable, so that a later loss is noticed.
     pub fn end(&mut self) -> Result<(), LogError> {
         self.close()?;
-        if self.synced == 0 { Ok(()) } else { shutdown_marker::write(&self.disk, self.synced) }
+        if self.synced == 0 {
+            return Ok(());
+        }
+        let last = LogPoint { position: self.synced, ..self.last };
+        shutdown_marker::write(&self.disk, self.identity, last)
     }
 
-    /// Deletes the segments that have only records up to `lsn`.
-    pub fn delete_up_to(&mut self, lsn: u64) -> Result<(), LogError> {
+    /// Deletes the segments that have only records up to a position.
+    pub fn delete_up_to(&mut self, position: u64) -> Result<(), LogError> {
         // The last segment may hold only records that were not written.
         self.check()?;
         let names =
@@ -198,7 +234,7 @@ impl<D: Disk> SegmentWriter<D> {
         segments.sort_unstable();
         for pair in segments.windows(2) {
             // The next segment begins where this one ends.
-            if pair[1] <= lsn + 1 {
+            if pair[1] <= position + 1 {
                 let name = segment_name(pair[0]);
                 let deleted = self.disk.delete(&name);
                 deleted.map_err(LogError::io(self.disk.path().join(&name), "it cannot be deleted"))?;
@@ -216,13 +252,13 @@ impl<D: Disk> SegmentWriter<D> {
         }
         let name = segment_name(self.next);
         let made = self.disk.create(&name).and_then(|mut file| {
-            file.write_at(0, &segment_head(self.next))?;
+            file.write_at(0, &segment_head(self.identity, self.next))?;
             Ok(file)
         });
         match made {
             Ok(file) => {
                 self.file = Some(file);
-                (self.first, self.length) = (self.next, SEGMENT_HEAD as u64);
+                (self.first, self.length) = (self.next, FILE_HEAD as u64);
                 self.room = self.length;
                 Ok(())
             }

@@ -8,12 +8,38 @@
 
 use std::path::Path;
 use yesquel_log::{
-    LogError, OpenedLog, SegmentWriter, TornTail, checkpoint,
+    LogError, LogEvent, LogIdentity, LogPoint, OpenedLog, SegmentWriter, StoredRecord, TornTail, checkpoint,
     disk::{Disk, Folder},
-    open,
 };
 use yesquel_seeds::{Random, check_seeds};
 use yesquel_simulation::disk::SimulatedDisk;
+
+const IDENTITY: LogIdentity = LogIdentity { cluster: [7; 16], group: 3, era: 1 };
+
+/// Opens a log without cuts, in which positions and indexes are equal.
+fn open<D: Disk>(
+    disk: D,
+    after: u64,
+    mut each: impl FnMut(u64, &[u8]) -> Result<(), LogError>,
+) -> Result<OpenedLog<D>, LogError> {
+    yesquel_log::open(disk, IDENTITY, uncut(after), |event| match event {
+        LogEvent::Record(StoredRecord { point, bytes }) => {
+            assert_eq!(point, uncut(point.position));
+            each(point.position, bytes)
+        }
+        LogEvent::Restart => panic!("nothing was cut"),
+    })
+}
+
+/// The record at a position in a log without cuts.
+fn uncut(position: u64) -> LogPoint {
+    LogPoint { position, index: position, term: u64::from(position > 0) }
+}
+
+/// Appends to a log without cuts.
+fn append<D: Disk>(writer: &mut SegmentWriter<D>, bytes: &[u8], ends: &[usize]) -> Result<(), LogError> {
+    writer.append(1, writer.next_position(), bytes, ends)
+}
 
 fn record(lsn: u64, random: &mut Random) -> Vec<u8> {
     let mut record = lsn.to_le_bytes().to_vec();
@@ -36,7 +62,7 @@ fn reopened(
         Ok(())
     })?;
     assert!(expected > synced, "records from {expected} to {synced} are lost");
-    assert_eq!(writer.next_lsn(), expected);
+    assert_eq!(writer.next_position(), expected);
     Ok(writer)
 }
 
@@ -48,8 +74,8 @@ fn crashes(seed: u64) {
     for _ in 0..1 + random.next(6) {
         let mut writer = reopened(&disk, after, &written, synced).unwrap();
         // Lost unsynced records count as never written.
-        written.truncate(writer.next_lsn() as usize - 1);
-        synced = synced.max(writer.synced_lsn());
+        written.truncate(writer.next_position() as usize - 1);
+        synced = synced.max(writer.synced_position());
         writer.segment_bytes_max(200 + random.next(3000));
         writer.preallocate(random.next(2) * random.next(2000));
         for _ in 0..random.next(40) {
@@ -57,16 +83,19 @@ fn crashes(seed: u64) {
                 0..12 => {
                     let (mut bytes, mut ends, mut records) = (Vec::new(), Vec::new(), Vec::new());
                     for number in 0..random.next(4) {
-                        let record = record(writer.next_lsn() + number, random);
+                        let record = record(writer.next_position() + number, random);
                         bytes.extend_from_slice(&record);
                         ends.push(bytes.len());
                         records.push(record);
                     }
-                    if writer.append(&bytes, &ends).is_err() {
+                    if append(&mut writer, &bytes, &ends).is_err() {
                         // Some of it may be on disk.
-                        written.truncate(writer.next_lsn() as usize - 1);
+                        written.truncate(writer.next_position() as usize - 1);
                         written.extend(records);
-                        assert!(writer.append(b"x", &[1]).is_err(), "an append succeeds after a failure");
+                        assert!(
+                            append(&mut writer, b"x", &[1]).is_err(),
+                            "an append succeeds after a failure"
+                        );
                         assert!(writer.sync().is_err());
                         break;
                     }
@@ -74,7 +103,10 @@ fn crashes(seed: u64) {
                 }
                 12..17 => {
                     if writer.sync().is_err() {
-                        assert!(writer.append(b"x", &[1]).is_err(), "an append succeeds after a failure");
+                        assert!(
+                            append(&mut writer, b"x", &[1]).is_err(),
+                            "an append succeeds after a failure"
+                        );
                         break;
                     }
                 }
@@ -83,15 +115,15 @@ fn crashes(seed: u64) {
                 18 => disk.fail_syncs(random.next(3) == 0),
                 _ => {
                     // A checkpoint of the durable records.
-                    after = after.max(writer.synced_lsn());
+                    after = after.max(writer.synced_position());
                     writer.delete_up_to(after).unwrap();
                 }
             }
-            synced = synced.max(writer.synced_lsn());
+            synced = synced.max(writer.synced_position());
             assert_eq!(writer.bytes(), disk.bytes_of("log-"));
         }
         if random.next(4) == 0 && writer.end().is_ok() {
-            synced = synced.max(writer.synced_lsn());
+            synced = synced.max(writer.synced_position());
         }
         drop(writer);
         if random.next(2) == 0 {
@@ -115,7 +147,7 @@ fn damage_is_reported_with_its_offset() {
     let mut writer = open(disk.clone(), 0, |_, _| Ok(())).unwrap().writer;
     writer.segment_bytes_max(300);
     for lsn in 1..=20u64 {
-        writer.append(&lsn.to_le_bytes().repeat(3), &[24]).unwrap();
+        append(&mut writer, &lsn.to_le_bytes().repeat(3), &[24]).unwrap();
         writer.sync().unwrap();
     }
     drop(writer);
@@ -132,16 +164,16 @@ fn damage_is_reported_with_its_offset() {
                 last = lsn;
                 Ok(())
             });
-            let is_last_batch = Some(name) == names.last() && at >= length - 60;
+            let is_last_batch = Some(name) == names.last() && at >= length - 76;
             match outcome {
                 Ok(OpenedLog { torn, .. }) => {
                     let torn = torn.unwrap();
                     assert!(
-                        torn.path.ends_with(name) && torn.offset == length as u64 - 60 && torn.bytes > 30
+                        torn.path.ends_with(name) && torn.offset == length as u64 - 76 && torn.bytes > 30
                     );
                     assert!(is_last_batch && last == 19, "{name}, byte {at}: {last} records, {torn:?}");
                 }
-                Err(LogError::Damaged { path, offset, lsn, .. }) => {
+                Err(LogError::Damaged { path, offset, position: lsn, .. }) => {
                     assert!(
                         path.ends_with(name) && offset <= at as u64 && lsn == last + 1,
                         "{path:?} {offset} {lsn}"
@@ -171,7 +203,7 @@ fn overlapping_segments_are_reported() {
     for (disk, before) in logs.iter().zip([0, 4]) {
         let mut writer = synced_log(disk, before);
         writer.segment_bytes_max(100);
-        writer.append(b"abcdef", &[1, 2, 3, 4, 5, 6]).unwrap();
+        append(&mut writer, b"abcdef", &[1, 2, 3, 4, 5, 6]).unwrap();
         writer.sync().unwrap();
     }
     let [disk, other] = logs;
@@ -189,10 +221,10 @@ fn records_in_a_real_folder_persist() {
     let mut writer = open(disk(), 0, |_, _| Ok(())).unwrap().writer;
     writer.segment_bytes_max(1 << 10);
     for lsn in 1..=100u64 {
-        writer.append(&lsn.to_le_bytes().repeat(8), &[8, 64]).unwrap();
+        append(&mut writer, &lsn.to_le_bytes().repeat(8), &[8, 64]).unwrap();
     }
     writer.sync().unwrap();
-    assert_eq!((writer.next_lsn(), writer.synced_lsn()), (201, 200));
+    assert_eq!((writer.next_position(), writer.synced_position()), (201, 200));
     writer.delete_up_to(100).unwrap();
     drop(writer);
     let mut count = 0;
@@ -211,18 +243,22 @@ fn a_checkpoint_is_read_completely_or_its_damage_is_located() {
     let disk = SimulatedDisk::new();
     let records: Vec<Vec<u8>> = (0..5u8).map(|number| vec![number; 600_000]).collect();
     for lsn in [3, 9] {
-        let written =
-            checkpoint::write(&disk, lsn, |take| records.iter().try_for_each(|record| take(record)));
+        let written = checkpoint::write(&disk, IDENTITY, uncut(lsn), |take| {
+            records.iter().try_for_each(|record| take(record))
+        });
         assert_eq!(written.unwrap(), disk.bytes_of(&checkpoint::name(lsn)));
     }
     assert_eq!(checkpoint::list(&disk).unwrap(), [9], "the older checkpoint is removed");
     let read = || {
         let mut found = Vec::new();
-        let outcome = checkpoint::read(&disk, 9, |record| {
+        let outcome = checkpoint::read(&disk, IDENTITY, 9, |record| {
             found.push(record.to_vec());
             Ok(())
         });
-        outcome.map(|()| found)
+        outcome.map(|last| {
+            assert_eq!(last, uncut(9));
+            found
+        })
     };
     assert!(read().unwrap() == records);
     let name = "checkpoint-00000000000000000009";
@@ -231,13 +267,13 @@ fn a_checkpoint_is_read_completely_or_its_damage_is_located() {
         disk.tamper(name, |bytes| bytes[at] ^= 1);
         let error = read().unwrap_err();
         assert!(
-            matches!(error, LogError::Damaged { offset, lsn: 9, .. } if offset <= at as u64),
+            matches!(error, LogError::Damaged { offset, position: 9, .. } if offset <= at as u64),
             "{at}: {error}"
         );
         disk.tamper(name, |bytes| bytes[at] ^= 1);
     }
     // Cut at the end of a batch: no torn tail.
-    disk.tamper(name, |bytes| bytes.truncate(length - 39));
+    disk.tamper(name, |bytes| bytes.truncate(length - 55));
     assert!(read().unwrap_err().to_string().contains("its end is missing"));
 }
 
@@ -245,12 +281,12 @@ fn a_checkpoint_is_read_completely_or_its_damage_is_located() {
 fn a_log_continues_after_a_checkpoint_that_is_ahead() {
     let disk = SimulatedDisk::new();
     let mut writer = open(disk.clone(), 0, |_, _| Ok(())).unwrap().writer;
-    writer.append(b"abc", &[1, 2, 3]).unwrap();
+    append(&mut writer, b"abc", &[1, 2, 3]).unwrap();
     writer.sync().unwrap();
     drop(writer);
     let mut writer = open(disk.clone(), 7, |_, _| Ok(())).unwrap().writer;
-    assert_eq!(writer.next_lsn(), 8);
-    writer.append(b"de", &[1, 2]).unwrap();
+    assert_eq!(writer.next_position(), 8);
+    append(&mut writer, b"de", &[1, 2]).unwrap();
     writer.sync().unwrap();
     drop(writer);
     let mut found = Vec::new();
@@ -272,11 +308,11 @@ fn outcome(disk: &SimulatedDisk, after: u64) -> (Result<Option<TornTail>, LogErr
     (opened.map(|opened| opened.torn), last)
 }
 
-/// Writes a log of batches with one record of 24 bytes each, all synced: 60 bytes a batch.
+/// Writes a log of batches with one record of 24 bytes each, all synced: 76 bytes a batch.
 fn synced_log(disk: &SimulatedDisk, records: u64) -> SegmentWriter<SimulatedDisk> {
     let mut writer = open(disk.clone(), 0, |_, _| Ok(())).unwrap().writer;
     for _ in 0..records {
-        writer.append(&[7; 24], &[24]).unwrap();
+        append(&mut writer, &[7; 24], &[24]).unwrap();
         writer.sync().unwrap();
     }
     writer
@@ -299,10 +335,10 @@ fn a_missing_end_of_a_cleanly_closed_log_is_reported() {
     for length in (0..whole.len()).rev() {
         cut(&disk, FIRST, length);
         let (error, last) = outcome(&disk, 0);
-        let whole_batches = (length.saturating_sub(24) / 60) as u64;
-        let expected = if length < 24 { 0 } else { 24 + 60 * whole_batches };
+        let whole_batches = (length.saturating_sub(64) / 76) as u64;
+        let expected = if length < 64 { 0 } else { 64 + 76 * whole_batches };
         match error.unwrap_err() {
-            LogError::Damaged { path, offset, lsn, .. } => {
+            LogError::Damaged { path, offset, position: lsn, .. } => {
                 assert!(
                     path.ends_with(FIRST) && offset == expected && lsn == last + 1,
                     "{length}: {offset} {lsn}"
@@ -319,15 +355,15 @@ fn a_missing_end_of_a_cleanly_closed_log_is_reported() {
     // Continue and crash: records up to the clean end must still exist.
     disk.tamper(FIRST, |bytes| *bytes = whole);
     let mut writer = open(disk.clone(), 0, |_, _| Ok(())).unwrap().writer;
-    writer.append(&[7; 24], &[24]).unwrap();
+    append(&mut writer, &[7; 24], &[24]).unwrap();
     drop(writer);
-    cut(&disk, FIRST, 24 + 5 * 60 + 20);
+    cut(&disk, FIRST, 64 + 5 * 76 + 20);
     let torn = outcome(&disk, 0).0.unwrap().unwrap();
-    assert!(torn.path.ends_with(FIRST) && torn.offset == 24 + 5 * 60 && torn.bytes > 0, "{torn:?}");
-    cut(&disk, FIRST, 24 + 4 * 60 + 20);
-    assert!(matches!(outcome(&disk, 0).0, Err(LogError::Damaged { lsn: 5, .. })));
+    assert!(torn.path.ends_with(FIRST) && torn.offset == 64 + 5 * 76 && torn.bytes > 0, "{torn:?}");
+    cut(&disk, FIRST, 64 + 4 * 76 + 20);
+    assert!(matches!(outcome(&disk, 0).0, Err(LogError::Damaged { position: 5, .. })));
     // The marker itself must be intact.
-    cut(&disk, "ended", 23);
+    cut(&disk, "ended", 63);
     let error = outcome(&disk, 0).0.unwrap_err().to_string();
     assert!(error.contains("ended: damaged: it does not say where the log ended"), "{error}");
 }
@@ -340,8 +376,8 @@ fn a_gap_between_checkpoint_and_log_is_reported() {
     let mut writer = synced_log(&disk, 5);
     writer.segment_bytes_max(100);
     // Not synced by the writer.
-    writer.append(&[7; 24], &[24]).unwrap();
-    assert_eq!(writer.synced_lsn(), 6);
+    append(&mut writer, &[7; 24], &[24]).unwrap();
+    assert_eq!(writer.synced_position(), 6);
     writer.delete_up_to(5).unwrap();
     drop(writer);
     disk.crash(&mut Random::new(1));
@@ -351,8 +387,11 @@ fn a_gap_between_checkpoint_and_log_is_reported() {
     for length in (0..whole.len()).rev() {
         cut(&disk, name, length);
         let error = outcome(&disk, 5).0.unwrap_err();
-        let expected = if length < 24 { 0 } else { 24 };
-        assert!(matches!(error, LogError::Damaged { offset, lsn: 6, .. } if offset == expected), "{error}");
+        let expected = if length < 64 { 0 } else { 64 };
+        assert!(
+            matches!(error, LogError::Damaged { offset, position: 6, .. } if offset == expected),
+            "{error}"
+        );
         assert_eq!(disk.read(name).unwrap().len(), length, "the file changed");
     }
     disk.take(name).unwrap();

@@ -64,6 +64,10 @@ pub enum Refusal {
     /// Recovery asked for the vote before the transaction had voted here, which aborts it.
     #[error("transaction {0} was aborted by recovery: begin again")]
     GivenUp(TxnId),
+    /// A decision to commit for a transaction that has neither voted nor ended here: it would be
+    /// half a transaction.
+    #[error("transaction {0} is to commit, but was not prepared")]
+    NotPrepared(TxnId),
     /// The memory budget is spent. Deletes and reads go on.
     #[error(
         "the server's memory budget is spent: delete something and try again in a few seconds, or give it more (--memory)"

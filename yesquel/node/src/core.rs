@@ -9,10 +9,10 @@ use crate::{
     replies::{HeldReplies, refused},
 };
 use std::fmt;
-use yesquel_engine::{Caller, Checkpoint, Effects, Engine, Now, VoteQuery};
+use yesquel_engine::{Caller, Checkpoint, Effects, EndQuery, Engine, Now, ReplyDurability, VoteQuery};
 use yesquel_model::{Refusal, ServerId};
 use yesquel_wire::{
-    ByteWriter, ClientHeartbeat, Malformed, PeerReport, Reply, Request,
+    ClientHeartbeat, Malformed, PeerReport, Reply, Request,
     status::{CheckpointStatus, LogStatus, PeerClock, PeersStatus, ServerStatus},
 };
 
@@ -30,6 +30,44 @@ pub struct LastCheckpoint {
     pub at_ms: u64,
 }
 
+/// A question to another group. The reply goes to [`GroupCore::on_peer_reply`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PeerQuery {
+    /// For its vote on a transaction in doubt.
+    Vote(VoteQuery),
+    /// For the ends of a client's transactions.
+    Ended(EndQuery),
+}
+
+impl PeerQuery {
+    /// The server to ask.
+    pub fn server(&self) -> ServerId {
+        match self {
+            PeerQuery::Vote(query) => query.server,
+            PeerQuery::Ended(query) => query.server,
+        }
+    }
+
+    /// Returns the bytes of the request.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        match self {
+            PeerQuery::Vote(query) => query.write(&mut bytes),
+            PeerQuery::Ended(query) => query.write(&mut bytes),
+        }
+        bytes
+    }
+}
+
+/// When the log must be synced at the latest, although the durability does not sync each record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SyncWanted {
+    /// A decision waits for it.
+    WithinASecond,
+    /// A vote waits for it.
+    Now,
+}
+
 /// What a step left for its driver.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Settled {
@@ -39,7 +77,9 @@ pub struct Settled {
     pub others: bool,
     /// There are records to write, and before there were none.
     pub has_records: bool,
-    /// There is work of [`GroupCore::take_work`] or [`GroupCore::take_vote_queries`].
+    /// Replies wait for a sync that the durability does not make by itself.
+    pub sync_wanted: Option<SyncWanted>,
+    /// There is work of [`GroupCore::take_work`] or [`GroupCore::take_queries`].
     pub has_work: bool,
 }
 
@@ -64,7 +104,8 @@ pub struct GroupCore {
     synced: u64,
     /// Error after which nothing becomes durable any more.
     failed: Option<String>,
-    vote_queries: Vec<VoteQuery>,
+    sync_wanted: Option<SyncWanted>,
+    queries: Vec<PeerQuery>,
     log_bytes: u64,
     pub(crate) last_checkpoint: Option<LastCheckpoint>,
 }
@@ -101,7 +142,8 @@ impl GroupCore {
             held: HeldReplies::default(),
             synced,
             failed: None,
-            vote_queries: Vec::new(),
+            sync_wanted: None,
+            queries: Vec::new(),
             log_bytes,
             last_checkpoint: None,
         }
@@ -287,9 +329,9 @@ impl GroupCore {
     }
 
     /// Takes a client's heartbeat.
-    pub fn on_heartbeat(&mut self, now: Now, connection: u64, client: u64, heartbeat: ClientHeartbeat) {
+    pub fn on_heartbeat(&mut self, connection: u64, client: u64, heartbeat: &ClientHeartbeat) {
         self.engine.hold(connection, heartbeat.oldest, heartbeat.more);
-        self.engine.known(now, client, heartbeat.known);
+        self.engine.on_settled(connection, client, &heartbeat.settled);
     }
 
     /// Releases what a connection held, which has ended.
@@ -302,23 +344,23 @@ impl GroupCore {
     pub fn on_peer_reply(
         &mut self,
         now: Now,
-        query: VoteQuery,
+        query: &PeerQuery,
         reply: &[u8],
         sink: &dyn ReplySink,
     ) -> Settled {
         // A group whose disk has failed decides nothing, nor does one whose clock is wrong.
-        let decides = self.failed.is_none() && self.watch.state().serves();
-        if let (Ok(Reply::Vote(vote)), true) = (Reply::decode(reply), decides) {
-            self.engine.on_vote(now, query, &vote, &mut self.effects);
+        if self.failed.is_none() && self.watch.state().serves() {
+            match (query, Reply::decode(reply)) {
+                (PeerQuery::Vote(query), Ok(Reply::Vote(vote))) => {
+                    self.engine.on_vote(now, query, &vote, &mut self.effects);
+                }
+                (PeerQuery::Ended(query), Ok(Reply::Ended(flags))) => {
+                    self.engine.on_ended(query, flags, &mut self.effects);
+                }
+                _ => {}
+            }
         }
         self.settle(None, sink)
-    }
-
-    /// Returns the bytes of a question to another group.
-    pub fn query_bytes(query: &VoteQuery) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        Request::Resolve { txn: query.txn }.write(&mut ByteWriter(&mut bytes));
-        bytes
     }
 
     /// Shuts down in order: no more timestamps are given out.
@@ -329,12 +371,27 @@ impl GroupCore {
 
     /// Passes on the effects of a step. The reply to `own` is put into its buffer.
     fn settle(&mut self, mut own: Option<(Caller, &mut Vec<u8>)>, sink: &dyn ReplySink) -> Settled {
-        let GroupCore { engine, effects, records, held, synced, vote_queries, failed, .. } = self;
+        let GroupCore { engine, effects, records, held, synced, queries, failed, .. } = self;
         let mut settled = Settled::default();
         for reply in &effects.replies {
             let bytes = &effects.bytes[reply.bytes.clone()];
-            let waits = self.durability == Some(Durability::Sync) && reply.needs_lsn > *synced;
+            let is_configured = reply.durability == ReplyDurability::Configured;
+            let waits = reply.needs_lsn > *synced
+                && match self.durability {
+                    None => false,
+                    Some(Durability::Sync) => true,
+                    Some(_) => !is_configured,
+                };
             if waits && failed.is_none() {
+                let wanted = match reply.durability {
+                    _ if self.durability == Some(Durability::Sync) => None,
+                    ReplyDurability::Configured => None,
+                    ReplyDurability::Synced => Some(SyncWanted::WithinASecond),
+                    ReplyDurability::SyncedNow => Some(SyncWanted::Now),
+                };
+                if wanted > self.sync_wanted {
+                    (self.sync_wanted, settled.sync_wanted) = (wanted, wanted);
+                }
                 held.push(reply.caller, reply.needs_lsn, bytes, sink);
                 continue;
             }
@@ -352,20 +409,21 @@ impl GroupCore {
                 }
             }
         }
-        vote_queries.append(&mut effects.vote_queries);
+        queries.extend(effects.vote_queries.drain(..).map(PeerQuery::Vote));
+        queries.extend(effects.end_queries.drain(..).map(PeerQuery::Ended));
         if self.durability.is_some() && !effects.record_ends.is_empty() && failed.is_none() {
             settled.has_records = records.is_empty();
             records.push(effects);
         }
-        settled.has_work = engine.has_work() || !vote_queries.is_empty();
+        settled.has_work = engine.has_work() || !queries.is_empty();
         effects.clear();
         settled
     }
 
     /// Whether there is work of [`take_work`](Self::take_work) or
-    /// [`take_vote_queries`](Self::take_vote_queries).
+    /// [`take_queries`](Self::take_queries).
     pub fn has_work(&self) -> bool {
-        self.engine.has_work() || !self.vote_queries.is_empty()
+        self.engine.has_work() || !self.queries.is_empty()
     }
 
     /// Takes the work for a [`Maintainer`](crate::Maintainer).
@@ -374,9 +432,19 @@ impl GroupCore {
         GroupWork { full: engine.take_full(), hot: engine.take_hot(), empty: engine.take_empty() }
     }
 
+    /// Whether replies wait for a sync that the durability does not make.
+    pub fn is_sync_wanted(&self) -> bool {
+        self.sync_wanted.is_some()
+    }
+
+    /// Takes the wish of replies for a sync.
+    pub(crate) fn take_sync_wanted(&mut self) -> Option<SyncWanted> {
+        self.sync_wanted.take()
+    }
+
     /// Takes the questions to other groups.
-    pub fn take_vote_queries(&mut self) -> Vec<VoteQuery> {
-        std::mem::take(&mut self.vote_queries)
+    pub fn take_queries(&mut self) -> Vec<PeerQuery> {
+        std::mem::take(&mut self.queries)
     }
 
     /// Returns the records to write.

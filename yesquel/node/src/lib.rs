@@ -19,7 +19,7 @@ mod records;
 mod replies;
 mod reply_sink;
 
-pub use crate::core::{GroupCore, LOCAL_CONNECTION, LastCheckpoint, Settled};
+pub use crate::core::{GroupCore, LOCAL_CONNECTION, LastCheckpoint, PeerQuery, Settled, SyncWanted};
 pub use clock_watch::ClockState;
 pub use log::{CheckpointWriter, GroupLog, LogFailure, LogSizes, WrittenCheckpoint};
 pub use machine_clock::MachineClock;

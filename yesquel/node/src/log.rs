@@ -2,13 +2,16 @@
 
 use crate::{
     GroupCore, ReplySink,
-    core::LastCheckpoint,
+    core::{LastCheckpoint, SyncWanted},
     options::{Durability, LogOptions},
     records::RecordBatch,
 };
 use std::{ops::RangeInclusive, time::Duration};
 use yesquel_engine::{Checkpoint, Now};
-use yesquel_log::{LogError, SegmentWriter, checkpoint, disk::Disk};
+use yesquel_log::{LogError, LogIdentity, LogPoint, SegmentWriter, checkpoint, disk::Disk};
+
+/// Term of the records of a group with one replica, which elects no leader.
+const ONLY_TERM: u64 = 1;
 
 /// Range of log segment sizes, in bytes, for frequent and rare checkpoints: log before a checkpoint
 /// is deleted in whole segments.
@@ -43,14 +46,14 @@ impl LogSizes {
 pub struct LogFailure {
     /// The error.
     pub error: LogError,
-    /// Number of the last record that counts as durable.
+    /// Index of the last record that counts as durable.
     reached: u64,
 }
 
 /// A checkpoint that was written.
 #[derive(Debug, Clone, Copy)]
 pub struct WrittenCheckpoint {
-    lsn: u64,
+    last: LogPoint,
     bytes: u64,
 }
 
@@ -58,15 +61,18 @@ pub struct WrittenCheckpoint {
 #[derive(Debug)]
 pub struct CheckpointWriter<D> {
     disk: D,
+    identity: LogIdentity,
+    /// The last record that it covers.
+    last: LogPoint,
     state: Checkpoint,
 }
 
 impl<D: Disk> CheckpointWriter<D> {
     /// Writes the checkpoint.
     pub fn write(mut self) -> Result<WrittenCheckpoint, LogError> {
-        let lsn = self.state.lsn();
-        let bytes = checkpoint::write(&self.disk, lsn, |take| self.state.write(take))?;
-        Ok(WrittenCheckpoint { lsn, bytes })
+        let CheckpointWriter { disk, identity, last, state } = &mut self;
+        let bytes = checkpoint::write(disk, *identity, *last, |take| state.write(take))?;
+        Ok(WrittenCheckpoint { last: *last, bytes })
     }
 }
 
@@ -78,71 +84,86 @@ impl<D: Disk> CheckpointWriter<D> {
 pub struct GroupLog<D: Disk> {
     writer: SegmentWriter<D>,
     disk: D,
+    identity: LogIdentity,
     options: LogOptions,
     /// The records being written.
     batch: RecordBatch,
-    /// Number of the last record before these.
+    /// Index of the last record before these.
     before_batch: u64,
     bytes_since_checkpoint: u64,
     last_checkpoint_bytes: u64,
     is_checkpoint_running: bool,
+    /// What replies want beyond the durability.
+    sync_wanted: Option<SyncWanted>,
 }
 
 impl<D: Disk + Clone> GroupLog<D> {
     pub(crate) fn new(
         writer: SegmentWriter<D>,
         disk: D,
+        identity: LogIdentity,
         options: LogOptions,
         bytes_since_checkpoint: u64,
         last_checkpoint_bytes: u64,
     ) -> GroupLog<D> {
         GroupLog {
-            before_batch: writer.next_lsn() - 1,
+            before_batch: writer.last().index,
             writer,
             disk,
+            identity,
             options,
             batch: RecordBatch::default(),
             bytes_since_checkpoint,
             last_checkpoint_bytes,
             is_checkpoint_running: false,
+            sync_wanted: None,
         }
     }
 
     /// Takes the records that the group has made.
     pub fn take(&mut self, core: &mut GroupCore) {
         core.take_records(&mut self.batch);
-        self.before_batch = self.writer.next_lsn() - 1;
+        self.sync_wanted = self.sync_wanted.max(core.take_sync_wanted());
+        self.before_batch = self.writer.last().index;
     }
 
     fn failure(&self, error: LogError) -> LogFailure {
         // Without syncs, written records count as durable.
         let reached = match self.options.durability {
             Durability::None => self.before_batch,
-            _ => self.writer.synced_lsn(),
+            _ => self.writer.synced_index(),
         };
         LogFailure { error, reached }
     }
 
     /// Writes the records.
     pub fn append(&mut self) -> Result<(), LogFailure> {
-        let written = self.writer.append(&self.batch.log, &self.batch.ends);
+        let written = self.writer.append(ONLY_TERM, self.before_batch + 1, &self.batch.log, &self.batch.ends);
         self.bytes_since_checkpoint += self.batch.log.len() as u64;
         written.map_err(|error| self.failure(error))
     }
 
-    /// Whether the records must be synced; `is_last` says that there will be no others.
+    /// Whether the records must be synced; `is_last` says that there will be no others, or that a
+    /// reply has waited for a second.
     pub fn must_sync(&self, is_last: bool) -> bool {
-        is_last || self.options.durability != Durability::None
+        is_last || self.options.durability != Durability::None || self.sync_wanted == Some(SyncWanted::Now)
+    }
+
+    /// Whether what was written must be synced within a second.
+    pub fn is_sync_wanted(&self) -> bool {
+        self.sync_wanted.is_some()
     }
 
     /// Makes what was written durable.
     pub fn sync(&mut self) -> Result<(), LogFailure> {
-        self.writer.sync().map_err(|error| self.failure(error))
+        self.writer.sync().map_err(|error| self.failure(error))?;
+        self.sync_wanted = None;
+        Ok(())
     }
 
     /// Releases the replies that waited for the records.
     pub fn release(&self, core: &mut GroupCore, sink: &dyn ReplySink) {
-        core.release(self.writer.synced_lsn(), self.writer.bytes(), sink);
+        core.release(self.writer.synced_index(), self.writer.bytes(), sink);
     }
 
     /// Tells the group that nothing becomes durable any more.
@@ -171,7 +192,12 @@ impl<D: Disk + Clone> GroupLog<D> {
     pub fn begin_checkpoint(&mut self, core: &GroupCore) -> CheckpointWriter<D> {
         self.bytes_since_checkpoint = 0;
         self.is_checkpoint_running = true;
-        CheckpointWriter { disk: self.disk.clone(), state: core.checkpoint() }
+        let state = core.checkpoint();
+        // Records that are not written yet get the next positions, since each has an index.
+        let written = self.writer.last();
+        let position = self.writer.next_position() - 1 + state.lsn() - written.index;
+        let last = LogPoint { position, index: state.lsn(), term: ONLY_TERM };
+        CheckpointWriter { disk: self.disk.clone(), identity: self.identity, last, state }
     }
 
     /// Ends a checkpoint: deletes the log that it replaces. `None`: it was given up. The log is
@@ -185,11 +211,11 @@ impl<D: Disk + Clone> GroupLog<D> {
     ) -> Result<(), LogError> {
         self.is_checkpoint_running = false;
         let Some(written) = written else { return Ok(()) };
-        let WrittenCheckpoint { lsn, bytes } = written?;
+        let WrittenCheckpoint { last, bytes } = written?;
         self.last_checkpoint_bytes = bytes;
-        core.last_checkpoint = Some(LastCheckpoint { lsn, bytes, at_ms: now.wall_ms });
+        core.last_checkpoint = Some(LastCheckpoint { lsn: last.index, bytes, at_ms: now.wall_ms });
         // The checkpoint may be ahead of the log, which must contain what follows it.
-        let deleted = self.writer.delete_up_to(lsn.min(self.writer.synced_lsn()));
+        let deleted = self.writer.delete_up_to(last.position.min(self.writer.synced_position()));
         self.release(core, sink);
         deleted
     }

@@ -219,6 +219,11 @@ impl Replica {
         self.raw.store()
     }
 
+    /// Index of the last entry that is no longer in the log, as a checkpoint covers it.
+    pub fn covered(&self) -> u64 {
+        self.raw.store().before.0
+    }
+
     /// Index of the last entry given out as committed.
     pub fn applied(&self) -> u64 {
         self.applied
@@ -372,9 +377,9 @@ impl Replica {
             return Ok(());
         }
         if self.is_lost && message.get_msg_type() == MessageType::MsgHeartbeat {
-            // The leader may count on entries that are gone. What is left of the log is a prefix of
-            // what was acknowledged.
-            message.commit = message.commit.min(self.raw.raft.raft_log.last_index());
+            // It means entries that this replica has acknowledged. Those here may be others: if the
+            // record of a cut is lost, the entries that it cut are back.
+            message.commit = 0;
         }
         check(&self.raw.raft, &message)?;
         if !self.peers.observe(message.from, incarnation, is_lost) {

@@ -14,10 +14,10 @@ use std::{
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
-use yesquel_engine::{Caller, Engine, EngineSettings, Now, VoteQuery};
+use yesquel_engine::{Caller, Engine, EngineSettings, Now};
 use yesquel_fork as fork;
 use yesquel_model::Timestamp;
-use yesquel_node::{ClockState, GroupCore, GroupWork, LogOptions, OpenedGroup, ReplySink};
+use yesquel_node::{ClockState, GroupCore, GroupWork, LogOptions, OpenedGroup, PeerQuery, ReplySink};
 use yesquel_wire::{ClientHeartbeat, Malformed, Request, status::ServerStatus};
 
 /// Milliseconds between two ticks of the engine.
@@ -191,12 +191,12 @@ impl Core {
     }
 
     /// Takes the questions to other servers.
-    pub fn take_vote_queries(&self) -> Vec<VoteQuery> {
-        self.shared.lock().core.take_vote_queries()
+    pub fn take_queries(&self) -> Vec<PeerQuery> {
+        self.shared.lock().core.take_queries()
     }
 
     /// Takes another server's reply to a question.
-    pub fn on_peer_reply(&self, query: VoteQuery, reply: &[u8]) {
+    pub fn on_peer_reply(&self, query: &PeerQuery, reply: &[u8]) {
         let mut locked = self.shared.lock();
         let now = locked.read_clock();
         let settled =
@@ -274,7 +274,7 @@ impl CoreSession<'_> {
 
     /// Takes a client's heartbeat.
     pub fn on_heartbeat(&mut self, connection: u64, client: u64, heartbeat: ClientHeartbeat) {
-        self.state.core.on_heartbeat(self.now, connection, client, heartbeat);
+        self.state.core.on_heartbeat(connection, client, &heartbeat);
     }
 
     /// Releases what a connection held, which has ended.

@@ -1,5 +1,9 @@
 //! Data folder, which belongs to one server, and is locked by one process at a time.
 
+use crate::{
+    folder_error::DataFolderError,
+    machine_file::{MACHINE, MACHINE_UNFINISHED, MachineFile, group_folder},
+};
 use rustix::{
     fs::{FlockOperation, flock},
     io::Errno,
@@ -12,70 +16,12 @@ use std::{
     thread,
     time::Duration,
 };
-use thiserror::Error;
 use yesquel_fork::CloseOnFork;
+use yesquel_log::{
+    disk::{Disk as _, DiskTree as _, Folder},
+    v1,
+};
 use yesquel_model::ServerId;
-
-/// Reason for which a data folder cannot be used.
-#[derive(Debug, Error)]
-pub enum DataFolderError {
-    /// The system reported an error.
-    #[error("{}: {error}", path.display())]
-    Io {
-        /// The file or folder.
-        path: PathBuf,
-        /// The system's error.
-        error: io::Error,
-    },
-    /// Another process has locked the folder.
-    #[error("{}: in use by {holder}: stop that, or name another folder", path.display())]
-    InUse {
-        /// The folder.
-        path: PathBuf,
-        /// The process, as the lock file names it.
-        holder: String,
-    },
-    /// The folder holds foreign files.
-    #[error("{}: has files that are not Yesquel's, such as '{file}': name another folder", path.display())]
-    Foreign {
-        /// The folder.
-        path: PathBuf,
-        /// Name of one of the files.
-        file: String,
-    },
-    /// The folder belongs to another server.
-    #[error(
-        "{}: is the folder of server {}, and this is server {}: its databases would not be found. Start it with \
-         --server {}, or name another folder",
-        path.display(), owner.0, asked.0, owner.0
-    )]
-    OtherServer {
-        /// The folder.
-        path: PathBuf,
-        /// The server it belongs to.
-        owner: ServerId,
-        /// The server that is starting.
-        asked: ServerId,
-    },
-    /// A newer version has written the folder.
-    #[error("{}: the folder has format {format}, and this version of Yesquel knows {FORMAT}", path.display())]
-    OtherFormat {
-        /// The file that states the format.
-        path: PathBuf,
-        /// The format.
-        format: u32,
-    },
-    /// The file that names the owner is damaged.
-    #[error(
-        "{}: damaged: it does not say whose the folder is. Delete it: the next start finds the server's number in \
-         what is stored, and makes it again",
-        path.display()
-    )]
-    NoOwner {
-        /// The file.
-        path: PathBuf,
-    },
-}
 
 /// Data folder, locked until this is dropped.
 #[derive(Debug)]
@@ -93,12 +39,12 @@ const LOCK_ATTEMPTS: u32 = 21;
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
 const LOCK: &str = "lock";
-/// File that states the format of the folder and its server.
-const OWNER: &str = "server";
+/// File of a folder of format 1 that states the format and the server.
+pub(crate) const OWNER: &str = "server";
 /// Name of that file while it is written.
-const OWNER_UNFINISHED: &str = "server-unfinished";
-/// Format of the folder as a whole: its files and their meaning.
-const FORMAT: u32 = 1;
+pub(crate) const OWNER_UNFINISHED: &str = "server-unfinished";
+/// Prefix of the names of groups' folders.
+pub(crate) const GROUP_PREFIX: &str = "group-";
 
 fn failed(of: &Path) -> impl FnOnce(io::Error) -> DataFolderError {
     let path = of.to_owned();
@@ -112,15 +58,20 @@ fn holder_of(lock: &mut File) -> String {
     text.lines().next().filter(|line| !line.is_empty()).unwrap_or("another process").to_owned()
 }
 
+/// Returns whether a file of this name belongs to a folder of format 1.
+pub(crate) fn is_of_format_1(name: &str) -> bool {
+    [OWNER, OWNER_UNFINISHED].contains(&name) || v1::is_log_file(name)
+}
+
 /// Content of the owner file.
-struct Owner {
-    format: u32,
-    /// None in a format that this version does not know.
-    server: Option<ServerId>,
+pub(crate) struct Owner {
+    pub(crate) format: u32,
+    /// None in a later format.
+    pub(crate) server: Option<ServerId>,
 }
 
 impl Owner {
-    fn parse(text: &str) -> Option<Owner> {
+    pub(crate) fn parse(text: &str) -> Option<Owner> {
         let mut lines = text.lines();
         let format = lines.next()?.strip_prefix("format ")?.parse().ok()?;
         let server = lines.next().and_then(|line| line.strip_prefix("server ")?.parse().ok());
@@ -138,8 +89,9 @@ impl DataFolder {
     fn take_waiting(path: PathBuf, mut wait: impl FnMut(Duration)) -> Result<DataFolder, DataFolderError> {
         fs::create_dir_all(&path).map_err(failed(&path))?;
         let ours = |name: &str| {
-            [LOCK, OWNER, OWNER_UNFINISHED].contains(&name)
-                || ["log-", "checkpoint-", "ended"].iter().any(|kind| name.starts_with(kind))
+            [LOCK, MACHINE, MACHINE_UNFINISHED].contains(&name)
+                || name.starts_with(GROUP_PREFIX)
+                || is_of_format_1(name)
         };
         for entry in fs::read_dir(&path).map_err(failed(&path))? {
             let name = entry.map_err(failed(&path))?.file_name().to_string_lossy().into_owned();
@@ -174,21 +126,31 @@ impl DataFolder {
         &self.path
     }
 
-    /// Returns the server of the folder: `None` for a new folder, and for one of a version without
-    /// owner files.
-    pub(crate) fn owner(&self) -> Result<Option<ServerId>, DataFolderError> {
-        let path = self.path.join(OWNER);
-        let bytes = match fs::read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            read => read.map_err(failed(&path))?,
-        };
-        match std::str::from_utf8(&bytes).ok().and_then(Owner::parse) {
-            Some(Owner { format: FORMAT, server: Some(server) }) => Ok(Some(server)),
-            Some(Owner { format, .. }) if format > FORMAT => {
-                Err(DataFolderError::OtherFormat { path, format })
-            }
-            _ => Err(DataFolderError::NoOwner { path }),
+    /// Reads whose the folder is; `None`: it is new.
+    pub(crate) fn machine(&self) -> Result<Option<MachineFile>, DataFolderError> {
+        let disk = Folder::new(&self.path);
+        if let Some(file) = MachineFile::read(&disk)? {
+            let group = disk.subfolder(&group_folder(file.home_group));
+            return if group.path().is_dir() {
+                Ok(Some(file))
+            } else {
+                Err(DataFolderError::NoGroup { path: group.path().to_owned() })
+            };
         }
+        let names = disk.names().map_err(failed(&self.path))?;
+        if names.iter().any(|name| is_of_format_1(name)) {
+            let owner = disk.read(OWNER).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+            let format = owner.and_then(|text| Owner::parse(&text)).map_or(1, |owner| owner.format);
+            return Err(DataFolderError::OldFormat { path: self.path.clone(), is_interrupted: format > 1 });
+        }
+        for name in names.iter().filter(|name| name.starts_with(GROUP_PREFIX)) {
+            let group = disk.subfolder(name);
+            // A start creates the folder of the group first, and was interrupted.
+            if !group.names().map_err(failed(group.path()))?.is_empty() {
+                return Err(DataFolderError::NoMachine { path: self.path.join(MACHINE) });
+            }
+        }
+        Ok(None)
     }
 
     /// Checks that the folder belongs to this server.
@@ -199,16 +161,11 @@ impl DataFolder {
         Err(DataFolderError::OtherServer { path: self.path.clone(), owner, asked })
     }
 
-    /// Writes the owner file atomically.
-    pub(crate) fn write_owner(&self, server: ServerId) -> Result<(), DataFolderError> {
-        let path = self.path.join(OWNER_UNFINISHED);
-        let written = File::create(&path).and_then(|mut file| {
-            write!(file, "format {FORMAT}\nserver {}\n", server.0)?;
-            file.sync_all()?;
-            fs::rename(&path, self.path.join(OWNER))?;
-            File::open(&self.path)?.sync_all()
-        });
-        written.map_err(failed(&path))
+    /// Prepares a new folder for a group.
+    pub(crate) fn create_group(&self, file: &MachineFile) -> Result<(), DataFolderError> {
+        let disk = Folder::new(&self.path);
+        disk.create_folder(&group_folder(file.home_group)).map_err(failed(&self.path))?;
+        file.write(&disk)
     }
 }
 

@@ -7,19 +7,24 @@
 mod core;
 mod error;
 mod folder;
+mod folder_error;
 mod log_writer;
+mod machine_file;
 mod recovery;
 mod socket_counters;
 mod sockets;
 mod state;
 mod state_lock;
 mod time;
+mod upgrade;
 mod wake_flag;
 
 pub use crate::core::{Core, CoreSession};
 pub use error::CoreError;
-pub use folder::{DataFolder, DataFolderError};
+pub use folder::DataFolder;
+pub use folder_error::DataFolderError;
 pub use socket_counters::SocketCounters;
 pub use sockets::{Listener, REQUESTS_MAX, SocketReplies, SocketServer, SocketServerOptions};
 pub use time::{ManualTime, Time, WallTime};
+pub use upgrade::{UpgradeError, UpgradeOutcome, UpgradeProgress, upgrade};
 pub use yesquel_node::{ClockState, Durability, GroupWork, LOCAL_CONNECTION, LogOptions, ReplySink};

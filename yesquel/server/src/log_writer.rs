@@ -7,9 +7,13 @@ use std::{
         mpsc::{self, Receiver, TryRecvError},
     },
     thread,
+    time::{Duration, Instant},
 };
 use yesquel_log::{LogError, disk::Folder};
 use yesquel_node::{GroupLog, WrittenCheckpoint};
+
+/// The longest time that a reply waits for a sync which the durability does not make.
+const SYNC_WITHIN: Duration = Duration::from_secs(1);
 
 /// Thread that writes the log.
 pub(crate) struct LogWriter {
@@ -17,19 +21,23 @@ pub(crate) struct LogWriter {
     log: GroupLog<Folder>,
     /// Receives the result of the checkpoint that is being written.
     checkpoint: Option<Receiver<Result<WrittenCheckpoint, LogError>>>,
+    /// When a sync is due that the durability does not make.
+    sync_by: Option<Instant>,
 }
 
 impl LogWriter {
     pub(crate) fn new(shared: Arc<SharedState>, log: GroupLog<Folder>) -> LogWriter {
-        LogWriter { shared, log, checkpoint: None }
+        LogWriter { shared, log, checkpoint: None, sync_by: None }
     }
 
     pub(crate) fn run(mut self) {
         loop {
             let is_last = self.take();
             let mut written = self.log.append();
-            if written.is_ok() && self.log.must_sync(is_last) {
+            let is_due = self.sync_by.is_some_and(|by| by <= Instant::now());
+            if written.is_ok() && self.log.must_sync(is_last || is_due) {
                 written = self.log.sync();
+                self.sync_by = None;
             }
             if let Err(failure) = written {
                 tracing::error!(error = %failure.error, "the disk has failed: reads go on, and nothing is written until the server is started anew");
@@ -58,18 +66,36 @@ impl LogWriter {
                 return;
             }
             if let Some(interval) = self.log.pause() {
-                // The next `take` examines why it was woken.
-                self.shared.ended.wait_for(interval);
+                self.pause(interval);
             }
         }
     }
 
     /// Waits for records or the end of a checkpoint. Returns whether these are the last records.
     fn take(&mut self) -> bool {
-        self.shared.written.wait();
+        match self.sync_by {
+            Some(by) => drop(self.shared.written.wait_until(by)),
+            None => self.shared.written.wait(),
+        }
         let mut state = self.shared.lock();
         self.log.take(&mut state.core);
+        if self.log.is_sync_wanted() {
+            self.sync_by.get_or_insert_with(|| Instant::now() + SYNC_WITHIN);
+        }
         state.ending
+    }
+
+    /// Lets records accumulate, but not for longer than a reply may wait.
+    fn pause(&self, interval: Duration) {
+        let end = Instant::now() + interval;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            // The next `take` examines why it was woken.
+            let is_woken = self.shared.ended.wait_for(left.min(SYNC_WITHIN));
+            if is_woken || left <= SYNC_WITHIN || self.shared.lock().core.is_sync_wanted() {
+                return;
+            }
+        }
     }
 
     /// Starts to write a checkpoint while the log continues.

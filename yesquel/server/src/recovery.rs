@@ -1,24 +1,55 @@
 //! Recovery of a server from its data folder.
 
-use crate::{DataFolder, error::CoreError};
-use std::{fs, time::SystemTime};
-use yesquel_engine::{Engine, EngineSettings};
-use yesquel_log::{TornTail, checkpoint, disk::Folder};
-use yesquel_model::ServerId;
+use crate::{
+    DataFolder, DataFolderError,
+    error::CoreError,
+    folder::is_of_format_1,
+    machine_file::{MachineFile, group_folder},
+};
+use std::{io, time::SystemTime};
+use yesquel_engine::EngineSettings;
+use yesquel_log::{
+    LogIdentity, TornTail, checkpoint,
+    disk::{Disk as _, DiskTree as _, Folder},
+};
 use yesquel_node::{LogOptions, LogSizes, OpenedGroup, open_group};
 
-/// Recovers a folder, which must belong to this server.
+/// Era of a group whose replicas were never lost.
+pub(crate) const FIRST_ERA: u32 = 0;
+
+/// Recovers a folder, which must belong to this server, or creates its group.
 pub(crate) fn recover(
     folder: &DataFolder,
     settings: EngineSettings,
     options: LogOptions,
 ) -> Result<OpenedGroup<Folder>, CoreError> {
-    let owner = folder.owner()?;
-    if let Some(owner) = owner {
-        folder.check(owner, settings.server)?;
-    }
     let disk = Folder::new(folder.path());
-    let mut opened = open_group(disk, settings, options, LogSizes::of(&options))?;
+    let failed = |error: io::Error| DataFolderError::Io { path: folder.path().into(), error };
+    let former = folder.machine()?;
+    let machine = match former {
+        Some(former) => {
+            folder.check(former.home_group, settings.server)?;
+            former.next_start().map_err(failed)?
+        }
+        None => {
+            let machine = MachineFile::of_new_cluster(settings.server).map_err(failed)?;
+            folder.create_group(&machine)?;
+            machine
+        }
+    };
+    let group = disk.subfolder(&group_folder(machine.home_group));
+    let identity = identity(&machine);
+    let mut opened = open_group(group.clone(), identity, settings, options, LogSizes::of(&options))?;
+    if former.is_some() {
+        // A folder that cannot be opened stays as it is.
+        machine.write(&disk)?;
+        if disk.names().map_err(failed)?.iter().any(|name| is_of_format_1(name)) {
+            tracing::warn!(
+                folder = %folder.path().display(),
+                "files of format 1 are left: yesquel upgrade deletes them"
+            );
+        }
+    }
     if let Some(TornTail { path, offset, bytes }) = &opened.torn {
         tracing::warn!(
             file = %path.display(),
@@ -28,29 +59,21 @@ pub(crate) fn recover(
              is nothing that was acknowledged with durability sync, unless the file was damaged afterwards"
         );
     }
-    if owner.is_none() {
-        folder.check(infer_owner(opened.core.engine(), settings.server), settings.server)?;
-        // Before the folder holds data of this server.
-        folder.write_owner(settings.server)?;
-    }
-    if let Some(last) = opened.core.last_checkpoint() {
-        opened.checkpoint_written_at(written_at_ms(folder, last.lsn).unwrap_or(0));
+    if let Some(at_ms) = checkpoint_written_at_ms(&group) {
+        opened.checkpoint_written_at(at_ms);
     }
     Ok(opened)
 }
 
-/// Returns when a checkpoint was written, if the file system says so.
-fn written_at_ms(folder: &DataFolder, lsn: u64) -> Option<u64> {
-    let file = fs::metadata(folder.path().join(checkpoint::name(lsn))).ok()?;
-    let at = file.modified().ok()?.duration_since(SystemTime::UNIX_EPOCH).ok()?;
-    Some(at.as_millis() as u64)
+/// Returns what files of the home group state.
+pub(crate) fn identity(machine: &MachineFile) -> LogIdentity {
+    LogIdentity { cluster: machine.cluster.0, group: machine.home_group.0, era: FIRST_ERA }
 }
 
-/// Infers the owner of a folder that does not state it: the server with the most nodes, for a start
-/// with a wrong number leaves only an empty catalog. On a tie it is the starting server if it is
-/// among them.
-fn infer_owner(engine: &Engine, asked: ServerId) -> ServerId {
-    let nodes = engine.nodes_by_server();
-    let most = nodes.iter().max_by_key(|(server, count)| (**count, **server == asked));
-    most.map_or(asked, |(server, _)| *server)
+/// Returns when the last checkpoint was written, if the file system says so.
+fn checkpoint_written_at_ms(group: &Folder) -> Option<u64> {
+    let last = checkpoint::list(group).ok()?.pop()?;
+    let file = std::fs::metadata(group.path().join(checkpoint::name(last))).ok()?;
+    let at = file.modified().ok()?.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    Some(at.as_millis() as u64)
 }

@@ -9,7 +9,7 @@ use std::{
     },
 };
 use yesquel_engine::{Caller, Now};
-use yesquel_node::{GroupCore, ReplySink, Settled};
+use yesquel_node::{GroupCore, ReplySink, Settled, SyncWanted};
 use yesquel_wire::{
     Malformed, Reply, Request,
     status::{ConnectionStatus, ServerStatus},
@@ -88,6 +88,15 @@ impl SharedState {
         }
         if settled.has_work {
             self.work.wake();
+        }
+        match settled.sync_wanted {
+            // The log thread may let records accumulate, or have written them already.
+            Some(SyncWanted::Now) => {
+                self.ended.wake();
+                self.written.wake();
+            }
+            Some(SyncWanted::WithinASecond) => self.written.wake(),
+            None => {}
         }
         settled
     }

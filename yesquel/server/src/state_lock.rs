@@ -84,6 +84,7 @@ mod tests {
             &core,
             &Request::Commit {
                 txn: TxnId { client: 1, number: 1 },
+                birth: Timestamp::from_ms(1_700_000_000_000),
                 snapshot: None,
                 seen: Timestamp::ZERO,
                 lease: 0,

@@ -10,7 +10,7 @@ use std::{
         atomic::{AtomicU64, Ordering::Relaxed},
         mpsc::{Receiver, Sender, channel},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 use yesquel_engine::{Caller, EngineSettings};
 use yesquel_model::{KeyRange, LocalId, NodeId, ServerId, Timestamp, TreeId, TxnId};
@@ -37,8 +37,17 @@ struct Server {
     last_txn: u64,
 }
 
+/// Folder of the group of server 0.
+const GROUP: &str = "group-00000";
+
 /// Unique transaction numbers.
 static NEXT_TXN: AtomicU64 = AtomicU64::new(1);
+
+/// The birth of a transaction that begins now.
+fn birth() -> Timestamp {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    Timestamp::from_ms(now.as_millis() as u64)
+}
 
 fn root() -> NodeId {
     NodeId::root(TreeId::new(1).unwrap(), ServerId(0))
@@ -78,6 +87,7 @@ impl Server {
         self.last_txn = txn.number;
         let reply = self.ask(&Request::Commit {
             txn,
+            birth: birth(),
             snapshot: None,
             seen: Timestamp::ZERO,
             lease: 0,
@@ -179,7 +189,7 @@ fn acknowledged_writes_survive_a_restart_with_and_without_checkpoints() {
             }
             assert_eq!(server.get(777), None);
             // Outcomes of transactions are recovered, too.
-            let reply = server.ask(&Request::Outcome { txn: server_txn });
+            let reply = server.ask(&Request::Outcome { txn: server_txn, birth: birth() });
             let ended = Reply::decode(&reply).unwrap();
             assert!(
                 matches!(ended, Reply::Outcome(TransactionOutcome::Decided(Decision::Commit(_)))),
@@ -187,7 +197,7 @@ fn acknowledged_writes_survive_a_restart_with_and_without_checkpoints() {
             );
         }
         drop(server);
-        let names: Vec<String> = fs::read_dir(place.path())
+        let names: Vec<String> = fs::read_dir(place.path().join(GROUP))
             .unwrap()
             .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
             .collect();
@@ -208,7 +218,7 @@ fn frequent_checkpoints_keep_the_log_short() {
         server.put(number % 4, &value);
     }
     drop(server);
-    let files = fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap());
+    let files = fs::read_dir(place.path().join(GROUP)).unwrap().map(|entry| entry.unwrap());
     let log = files.filter(|file| file.file_name().to_string_lossy().starts_with("log-"));
     let bytes: u64 = log.map(|file| file.metadata().unwrap().len()).sum();
     assert!(bytes < 1 << 20, "{bytes} bytes of four megabytes are left");
@@ -258,7 +268,7 @@ fn damage_is_reported_with_file_and_offset_and_nothing_changes() {
         server.put(number, b"value");
     }
     drop(server);
-    let log = place.path().join("log-00000000000000000001");
+    let log = place.path().join(GROUP).join("log-00000000000000000001");
     let mut bytes = fs::read(&log).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
@@ -270,58 +280,73 @@ fn damage_is_reported_with_file_and_offset_and_nothing_changes() {
 }
 
 #[test]
-fn a_folder_names_its_server() {
+fn a_folder_names_its_cluster_and_group() {
     let place = tempfile::tempdir().unwrap();
     drop(Server::open_as(3, place.path(), LogOptions::default()).unwrap());
-    let owner = place.path().join("server");
-    assert_eq!(fs::read_to_string(&owner).unwrap(), "format 1\nserver 3\n");
+    let machine = place.path().join("machine");
+    let text = || fs::read_to_string(&machine).unwrap();
+    let value = |name: &str| {
+        let text = text();
+        text.lines().find_map(|line| line.strip_prefix(&format!("{name} "))).unwrap().to_owned()
+    };
+    let [cluster, nonce] = [value("cluster"), value("nonce")];
+    let rest = format!("home-group 3\nmachine 1\nincarnation 1\nnonce {nonce}\n");
+    assert_eq!(text(), format!("format 2\ncluster {cluster}\n{rest}"));
     let refused = || Server::open(place.path(), LogOptions::default()).err().unwrap().to_string();
     let error = refused();
     assert!(error.contains("is the folder of server 3, and this is server 0"), "{error}");
     assert!(error.contains("--server 3"), "{error}");
+    assert_eq!(value("incarnation"), "1", "a start that is refused does not count");
     drop(Server::open_as(3, place.path(), LogOptions::default()).unwrap());
-    // Of another version, or of no server.
+    assert_eq!((value("cluster"), value("incarnation").as_str()), (cluster, "2"));
+    assert_ne!(value("nonce"), nonce);
+    // Of another version, or damaged.
+    let whole = text();
     for (says, expected) in [
-        ("format 2\nfolder of many\n", "the folder has format 2, and this version of Yesquel knows 1"),
-        ("format 1\n", "it does not say whose the folder is. Delete it"),
-        ("format 1\nserver 65536\n", "it does not say whose the folder is. Delete it"),
-        ("", "it does not say whose the folder is. Delete it"),
+        ("format 3\nmachines of many\n", "the folder has format 3, and this version of Yesquel knows 2"),
+        ("format 1\n", "it does not say of which cluster and group the folder is"),
+        (&whole[..whole.len() - 9], "it does not say of which cluster and group the folder is"),
+        ("", "it does not say of which cluster and group the folder is"),
     ] {
-        fs::write(&owner, says).unwrap();
+        fs::write(&machine, says).unwrap();
         let error = refused();
         assert!(error.contains(expected), "{says:?}: {error}");
-        assert_eq!(fs::read_to_string(&owner).unwrap(), says);
+        assert_eq!(text(), says);
     }
+    fs::remove_file(&machine).unwrap();
+    let server = Server::open_as(4, place.path(), LogOptions::default());
+    assert!(server.is_ok(), "a start that was interrupted left an empty group");
+    server.unwrap().create();
+    fs::remove_file(&machine).unwrap();
+    assert!(refused().contains("it does not say of which cluster and group the folder is"));
 }
 
-/// Folders of earlier versions have no owner file; their nodes identify the owner.
+/// A folder without the files of its group is not a new one.
 #[test]
-fn a_folder_without_an_owner_file_is_identified_by_its_nodes() {
-    for checkpoint_bytes in [1, u64::MAX] {
-        let place = tempfile::tempdir().unwrap();
-        let options = LogOptions { checkpoint_bytes, ..LogOptions::default() };
-        let mut server = Server::open(place.path(), options).unwrap();
-        server.create();
-        server.put(1, b"value");
-        let leaf = NodeId { local: LocalId(1 << 20), ..root() };
-        let create = WriteOperation::Create(NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() });
-        server.commit_at(leaf, std::slice::from_ref(&create));
-        // A start with a wrong number left this behind.
-        server.commit_at(NodeId { server: ServerId(1), ..root() }, &[create]);
-        drop(server);
-        let owner = place.path().join("server");
-        fs::remove_file(&owner).unwrap();
-        let error = Server::open_as(1, place.path(), options).err().unwrap().to_string();
-        assert!(error.contains("is the folder of server 0, and this is server 1"), "{error}");
-        assert!(!owner.exists());
-        let mut server = Server::open(place.path(), options).unwrap();
-        assert_eq!(server.get(1).unwrap(), b"value");
-        assert_eq!(fs::read_to_string(&owner).unwrap(), "format 1\nserver 0\n");
+fn a_missing_group_is_reported() {
+    let place = tempfile::tempdir().unwrap();
+    Server::open(place.path(), LogOptions::default()).unwrap().create();
+    fs::rename(place.path().join(GROUP), place.path().join("group-moved")).unwrap();
+    let error = Server::open(place.path(), LogOptions::default()).err().unwrap();
+    assert!(matches!(error, CoreError::Folder(DataFolderError::NoGroup { .. })), "{error}");
+    assert!(error.to_string().contains("group-00000: there is no such folder"), "{error}");
+}
+
+/// A log that was copied from another folder is refused.
+#[test]
+fn a_log_of_another_cluster_is_refused() {
+    let places = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    for place in &places {
+        Server::open(place.path(), LogOptions::default()).unwrap().create();
     }
+    let name = |place: &tempfile::TempDir| file_of(place.path(), "log-");
+    fs::copy(name(&places[0]), name(&places[1])).unwrap();
+    let error = Server::open(places[1].path(), LogOptions::default()).err().unwrap().to_string();
+    assert!(error.contains("log-00000000000000000001: it belongs to another cluster or group"), "{error}");
 }
 
 fn file_of(place: &Path, kind: &str) -> PathBuf {
-    let files = fs::read_dir(place).unwrap().map(|entry| entry.unwrap().path());
+    let files = fs::read_dir(place.join(GROUP)).unwrap().map(|entry| entry.unwrap().path());
     let is_one = |file: &PathBuf| file.file_name().unwrap().to_str().unwrap().starts_with(kind);
     files.filter(is_one).max().unwrap()
 }
@@ -349,11 +374,11 @@ fn a_damaged_unneeded_checkpoint_is_reported_as_unneeded() {
     let newest = file_of(place.path(), "checkpoint-");
     assert_ne!(older, newest);
     let mut bytes = fs::read(&newest).unwrap();
-    bytes[70] ^= 1;
+    bytes[100] ^= 1;
     fs::write(&newest, &bytes).unwrap();
     let refused = || Server::open(place.path(), options).err().unwrap().to_string();
     let error = refused();
-    assert!(error.contains(&format!("{}: damaged at byte 24", newest.display())), "{error}");
+    assert!(error.contains(&format!("{}: damaged at byte 64", newest.display())), "{error}");
     assert!(error.contains("All of the log is there and has what was in it: move it out"), "{error}");
     fs::write(&older, &before).unwrap();
     let error = refused();

@@ -5,10 +5,10 @@ use std::{
     collections::BTreeMap,
     io,
     ops::Range,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-use yesquel_log::disk::{Disk, DiskFile};
+use yesquel_log::disk::{Disk, DiskFile, DiskTree};
 use yesquel_seeds::Random;
 
 /// Bytes that the disk writes atomically.
@@ -43,14 +43,20 @@ struct DiskState {
     random: Random,
 }
 
-/// A server's folder. Clones share it.
+/// A server's folder, or one within it. Clones share it.
 #[derive(Debug, Clone)]
-pub struct SimulatedDisk(Arc<Mutex<DiskState>>);
+pub struct SimulatedDisk {
+    state: Arc<Mutex<DiskState>>,
+    path: PathBuf,
+    /// Beginning of its files' names: empty, or the names of folders, each with a slash.
+    prefix: String,
+}
 
 /// An open file of a [`SimulatedDisk`].
 #[derive(Debug)]
 pub struct SimulatedFile {
     disk: SimulatedDisk,
+    /// Its name, with those of its folders.
     name: String,
 }
 
@@ -104,11 +110,16 @@ impl SimulatedDisk {
         let free = usize::MAX;
         let inner =
             DiskState { files, free, sync_fails: false, power_left: None, power_is_lost: false, random };
-        SimulatedDisk(Arc::new(Mutex::new(inner)))
+        let (state, prefix) = (Arc::new(Mutex::new(inner)), String::new());
+        SimulatedDisk { state, path: "simulated".into(), prefix }
     }
 
     fn lock(&self) -> MutexGuard<'_, DiskState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn key(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
     }
 
     /// Leaves so many bytes of free space.
@@ -170,21 +181,22 @@ impl SimulatedDisk {
     /// Total bytes of the files whose names start with a prefix.
     pub fn bytes_of(&self, prefix: &str) -> u64 {
         let inner = self.lock();
-        let files = inner.files.iter().filter(|(name, _)| name.starts_with(prefix));
+        let prefix = self.key(prefix);
+        let files = inner.files.iter().filter(|(name, _)| name.starts_with(&prefix));
         files.map(|(_, file)| file.all.len() as u64).sum()
     }
 
     /// Changes a file without the log's knowledge, durably. A file that does not exist is created.
     pub fn tamper(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
         let mut inner = self.lock();
-        let content = inner.files.entry(name.to_owned()).or_default();
+        let content = inner.files.entry(self.key(name)).or_default();
         change(&mut content.all);
         content.sync();
     }
 
     /// Removes a file without the log's knowledge and returns its content.
     pub fn take(&self, name: &str) -> Option<Vec<u8>> {
-        self.lock().files.remove(name).map(|content| content.all)
+        self.lock().files.remove(&self.key(name)).map(|content| content.all)
     }
 }
 
@@ -192,12 +204,19 @@ impl Disk for SimulatedDisk {
     type File = SimulatedFile;
 
     fn path(&self) -> &Path {
-        Path::new("simulated")
+        &self.path
     }
 
     fn names(&self) -> io::Result<Vec<String>> {
         let inner = self.lock();
-        if inner.power_is_lost { Err(power_lost()) } else { Ok(inner.files.keys().cloned().collect()) }
+        if inner.power_is_lost {
+            return Err(power_lost());
+        }
+        let within = inner.files.keys().filter_map(|name| name.strip_prefix(&self.prefix));
+        let mut names: Vec<String> =
+            within.map(|name| name.split('/').next().unwrap_or_default().to_owned()).collect();
+        names.dedup();
+        Ok(names)
     }
 
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {
@@ -205,37 +224,68 @@ impl Disk for SimulatedDisk {
         if inner.power_is_lost {
             return Err(power_lost());
         }
-        inner.files.get(name).map(|content| content.all.clone()).ok_or_else(not_found)
+        inner.files.get(&self.key(name)).map(|content| content.all.clone()).ok_or_else(not_found)
     }
 
     fn create(&self, name: &str) -> io::Result<SimulatedFile> {
+        let name = self.key(name);
         self.lock().change(|files| {
-            let old = files.insert(name.to_owned(), FileContent::default());
+            let old = files.insert(name.clone(), FileContent::default());
             assert!(old.is_none(), "{name} exists");
         })?;
-        Ok(SimulatedFile { disk: self.clone(), name: name.to_owned() })
+        Ok(SimulatedFile { disk: self.clone(), name })
     }
 
     fn open_cut(&self, name: &str, length: u64) -> io::Result<SimulatedFile> {
+        let name = self.key(name);
         self.lock().change(|files| {
-            if let Some(content) = files.get_mut(name) {
+            if let Some(content) = files.get_mut(&name) {
                 content.all.truncate(length as usize);
                 content.sync();
             }
         })?;
-        Ok(SimulatedFile { disk: self.clone(), name: name.to_owned() })
+        Ok(SimulatedFile { disk: self.clone(), name })
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let (from, to) = (self.key(from), self.key(to));
+        let (folder, new_folder) = (format!("{from}/"), format!("{to}/"));
         self.lock().change(|files| {
-            if let Some(content) = files.remove(from) {
-                files.insert(to.to_owned(), content);
+            let has_file = files.contains_key(&from);
+            for (name, content) in std::mem::take(files) {
+                let name = match name.strip_prefix(&folder) {
+                    _ if name == to && has_file => continue,
+                    _ if name == from => to.clone(),
+                    Some(within) => format!("{new_folder}{within}"),
+                    None => name,
+                };
+                files.insert(name, content);
             }
         })
     }
 
     fn delete(&self, name: &str) -> io::Result<()> {
-        self.lock().change(|files| drop(files.remove(name)))
+        self.lock().change(|files| drop(files.remove(&self.key(name))))
+    }
+}
+
+/// A folder exists as long as it has files.
+impl DiskTree for SimulatedDisk {
+    fn subfolder(&self, name: &str) -> SimulatedDisk {
+        let (state, path) = (Arc::clone(&self.state), self.path.join(name));
+        SimulatedDisk { state, path, prefix: format!("{}/", self.key(name)) }
+    }
+
+    fn create_folder(&self, _: &str) -> io::Result<()> {
+        self.lock().change(|_| {})
+    }
+
+    fn delete_folder(&self, name: &str) -> io::Result<()> {
+        let prefix = format!("{}/", self.key(name));
+        self.lock().change(|files| {
+            let within = files.keys().find(|name| name.starts_with(&prefix));
+            assert_eq!(within, None, "the folder is not empty");
+        })
     }
 }
 

@@ -34,7 +34,9 @@ impl From<&Error> for ResultCode {
             // that.
             Error::NoMap(_) => ResultCode::BUSY_SNAPSHOT,
             Error::NoDatabase(_) | Error::Name { .. } | Error::Location { .. } => ResultCode::CANTOPEN,
-            Error::Connect(_) | Error::InUse(_) | Error::Denied(_) | Error::Open(_) => ResultCode::CANTOPEN,
+            Error::Connect(_) | Error::InUse(_) | Error::OldFormat(_) | Error::Denied(_) | Error::Open(_) => {
+                ResultCode::CANTOPEN
+            }
             Error::Damaged(_) => ResultCode::CORRUPT,
             Error::Interrupted(_) => ResultCode::INTERRUPT,
             Error::TooLong { .. } => ResultCode::TOOBIG,

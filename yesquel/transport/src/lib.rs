@@ -10,9 +10,13 @@ pub use socket::{
 };
 pub use wait::{CancelCheck, CancelGuard, block_on, check_cancelled, take_cancelled, was_cancelled};
 
-use std::{future::Future, sync::Arc};
+use std::{
+    future::Future,
+    sync::{Arc, LazyLock},
+    time::{Duration, Instant},
+};
 use thiserror::Error;
-use yesquel_model::ServerId;
+use yesquel_model::{ServerId, Timestamp};
 use yesquel_wire::ClientHeartbeat;
 
 /// No reply will come; it is not known whether the request was done.
@@ -67,6 +71,13 @@ pub trait HeartbeatSource: Send + Sync {
     fn heartbeat(&self) -> ClientHeartbeat;
 }
 
+/// Takes the reply to a request that no caller waits for, or the reason for which none will come. It
+/// runs on any thread that uses the transport, and must not use the transport itself.
+pub type ReplyHandler = Box<dyn FnOnce(Result<&[u8], LostCall>) + Send>;
+
+/// The start of the process, or the first time that it was of interest.
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
 /// A way to servers.
 pub trait Transport {
     /// Sends a request and returns the bytes of its reply. The request is sent at once, not when
@@ -85,6 +96,21 @@ pub trait Transport {
         request: &[u8],
     ) -> impl Future<Output = Result<Vec<u8>, LostCall>> {
         self.call(server, request)
+    }
+
+    /// Sends a request whose reply the caller does not wait for. It returns when the request has
+    /// been handed to the operating system, in order after those that [`call`](Self::call) has sent
+    /// before, or when it is lost: it does not connect.
+    fn send(&self, server: ServerId, request: &[u8], handler: ReplyHandler);
+
+    /// The time of a monotonic clock.
+    fn uptime(&self) -> Duration {
+        START.elapsed()
+    }
+
+    /// The latest clock of the servers when they were connected to.
+    fn clock(&self) -> Timestamp {
+        Timestamp::ZERO
     }
 
     /// Sets the source of the heartbeats that servers receive now and then.
@@ -106,6 +132,18 @@ impl<'b, T: Transport> Transport for &'b T {
         request: &[u8],
     ) -> impl Future<Output = Result<Vec<u8>, LostCall>> {
         (**self).call_unordered(server, request)
+    }
+
+    fn send(&self, server: ServerId, request: &[u8], handler: ReplyHandler) {
+        (**self).send(server, request, handler);
+    }
+
+    fn uptime(&self) -> Duration {
+        (**self).uptime()
+    }
+
+    fn clock(&self) -> Timestamp {
+        (**self).clock()
     }
 
     fn set_heartbeat_source(&self, heartbeats: Arc<dyn HeartbeatSource>) {

@@ -3,6 +3,7 @@
 //!
 //! `docs/yesquel/tree.md` describes how a tree consists of nodes and how it is searched.
 
+mod attributes;
 mod bulk_load;
 mod cache;
 mod counters;
@@ -19,6 +20,7 @@ mod stored;
 mod transaction;
 mod write;
 
+pub use attributes::REPLIT_BITS;
 pub use bulk_load::{LoadRegistration, UnfinishedLoad};
 pub use counters::{SearchCounters, SearchCounts};
 pub use cursor::TreeCursor;

@@ -8,7 +8,7 @@ use yesquel_model::{ServerId, Timestamp};
 /// First bytes of both greetings; a peer that sends others speaks another protocol.
 pub const MAGIC: [u8; 8] = *b"YESQUEL1";
 /// Lowest and highest protocol version of this code.
-pub const VERSIONS: (u16, u16) = (2, 2);
+pub const VERSIONS: (u16, u16) = (3, 3);
 /// Bytes of a greeting after the magic and the length.
 pub const GREETING_BYTES_MAX: usize = 4096;
 /// Bytes of a credential.
@@ -288,9 +288,9 @@ mod tests {
 
     #[test]
     fn the_highest_common_version_is_chosen() {
-        assert_eq!(common_version((1, 9)), Ok(2));
-        assert_eq!(common_version((3, 9)), Err(Denial::Version { lowest: 2, highest: 2 }));
-        assert_eq!(common_version((0, 1)), Err(Denial::Version { lowest: 2, highest: 2 }));
+        assert_eq!(common_version((1, 9)), Ok(3));
+        assert_eq!(common_version((4, 9)), Err(Denial::Version { lowest: 3, highest: 3 }));
+        assert_eq!(common_version((0, 2)), Err(Denial::Version { lowest: 3, highest: 3 }));
     }
 
     proptest! {

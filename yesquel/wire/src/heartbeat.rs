@@ -1,18 +1,18 @@
 //! What a client regularly tells its servers about itself.
 
-use crate::{ByteReader, ByteWriter, Malformed};
+use crate::{ByteReader, ByteWriter, Malformed, SETTLED_EXCEPTIONS_MAX, SettledReport};
 use yesquel_model::Timestamp;
 
 /// A client's heartbeat: the message with number [`NUMBER`](Self::NUMBER), sent when it has
 /// changed. It has no reply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClientHeartbeat {
     /// The oldest two snapshots that the client's transactions read, in order.
     pub oldest: [Option<Timestamp>; 2],
     /// Whether its transactions read further snapshots above these two.
     pub more: bool,
-    /// The client knows the outcomes of all its transactions up to this number.
-    pub known: u64,
+    /// The transactions that no server need remember.
+    pub settled: SettledReport,
 }
 
 impl ClientHeartbeat {
@@ -21,9 +21,11 @@ impl ClientHeartbeat {
 
     /// Encodes the heartbeat.
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(27);
+        let mut bytes = Vec::with_capacity(32);
         let [oldest, next] = self.oldest.map(Option::unwrap_or_default);
-        ByteWriter(&mut bytes).timestamp(oldest).timestamp(next).number(self.known).byte(self.more.into());
+        let mut writer = ByteWriter(&mut bytes);
+        writer.timestamp(oldest).timestamp(next).byte(self.more.into());
+        self.settled.write(&mut writer);
         bytes
     }
 
@@ -32,15 +34,13 @@ impl ClientHeartbeat {
         let mut reader = ByteReader::new(bytes);
         let oldest = [reader.timestamp()?, reader.timestamp()?];
         let oldest = oldest.map(|oldest| Some(oldest).filter(|oldest| *oldest != Timestamp::ZERO));
-        let (known, before) = (reader.number()?, reader);
-        let more = match reader.byte()? {
-            0 => false,
-            1 => true,
-            _ => return Err(before.malformed("a flag that is neither 0 nor 1")),
-        };
-        let news = ClientHeartbeat { oldest, more, known };
+        let (more, before) = (reader.flag()?, reader);
+        let settled = SettledReport::read(&mut reader)?;
+        if settled.exceptions.len() > SETTLED_EXCEPTIONS_MAX {
+            return Err(before.malformed("more exceptions than a client may report"));
+        }
         reader.finish()?;
-        Ok(news)
+        Ok(ClientHeartbeat { oldest, more, settled })
     }
 }
 
@@ -55,15 +55,25 @@ mod tests {
             ClientHeartbeat {
                 oldest: [Some(Timestamp(9)), Some(Timestamp(12))],
                 more: true,
-                known: u64::MAX,
+                settled: SettledReport {
+                    number: u64::MAX,
+                    birth: Timestamp(8),
+                    exceptions: vec![3, 4, u64::MAX - 1],
+                },
             },
         ] {
             assert_eq!(ClientHeartbeat::decode(&news.encode()), Ok(news));
         }
-        assert!(ClientHeartbeat::decode(&[0; 17]).is_err() && ClientHeartbeat::decode(&[0; 19]).is_err());
         let mut bytes = ClientHeartbeat::default().encode();
-        assert_eq!(bytes.len(), 18);
-        bytes[17] = 2;
+        assert_eq!(bytes.len(), 27);
+        for length in 0..bytes.len() {
+            assert!(ClientHeartbeat::decode(&bytes[..length]).is_err());
+        }
+        bytes[16] = 2;
+        assert!(ClientHeartbeat::decode(&bytes).is_err());
+        let exceptions = (1..=SETTLED_EXCEPTIONS_MAX as u64 + 1).collect();
+        let settled = SettledReport { number: 100, birth: Timestamp(8), exceptions };
+        let bytes = ClientHeartbeat { settled, ..ClientHeartbeat::default() }.encode();
         assert!(ClientHeartbeat::decode(&bytes).is_err());
     }
 }

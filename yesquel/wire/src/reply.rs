@@ -19,6 +19,11 @@ pub enum Vote<'a> {
     No,
     /// The outcome is known.
     Decided(Decision),
+    /// Not yet: the transaction waits there for others, and its client is alive.
+    Waiting,
+    /// The server has neither a vote nor the outcome, and takes no vote any more. Only clients get
+    /// this answer.
+    Forgotten,
 }
 
 /// Outcome of a transaction at one server.
@@ -51,12 +56,17 @@ pub enum Reply<'a> {
     Committed(Timestamp),
     /// Reply to `Prepare`: yes, with the lower bound of the commit time.
     Voted(Timestamp),
-    /// Reply to `Decide` and `Forget`.
+    /// Reply to `Decide`: the decision is durable.
     Done,
-    /// Reply to `Resolve`.
+    /// Reply to `Resolve`, and to `Prepare` if the outcome is known.
     Vote(Vote<'a>),
-    /// Reply to `TransactionOutcome`.
+    /// Reply to `Outcome`, and to a `Decide` that contradicts the outcome.
     Outcome(TransactionOutcome),
+    /// Reply to `Commit` and `Prepare`: the server takes no vote for the transaction any more, and
+    /// its outcome, if it has one, is forgotten. The server's clock.
+    Forgotten(Timestamp),
+    /// Reply to `Ended`: one flag for each transaction.
+    Ended(&'a [u8]),
     /// Reply to `Take`: the first of the numbers.
     Taken(u64),
     /// Reply to `Lease`: no other client commits within it after this time.
@@ -80,6 +90,10 @@ const FORGOTTEN: u8 = 12;
 const TAKEN: u8 = 13;
 const REPORT: u8 = 14;
 const LEASED: u8 = 15;
+const VOTE_WAITING: u8 = 16;
+const VOTE_FORGOTTEN: u8 = 17;
+const COVERED: u8 = 18;
+const ENDED: u8 = 19;
 
 impl<'a> Reply<'a> {
     /// Appends a reply to `Read`, whose answers `answer` writes.
@@ -141,6 +155,18 @@ impl<'a> Reply<'a> {
             Reply::Outcome(TransactionOutcome::Forgotten) => {
                 writer.byte(FORGOTTEN);
             }
+            Reply::Vote(Vote::Waiting) => {
+                writer.byte(VOTE_WAITING);
+            }
+            Reply::Vote(Vote::Forgotten) => {
+                writer.byte(VOTE_FORGOTTEN);
+            }
+            Reply::Forgotten(clock) => {
+                writer.byte(COVERED).timestamp(*clock);
+            }
+            Reply::Ended(flags) => {
+                writer.byte(ENDED).bytes(flags);
+            }
             Reply::Leased(at) => {
                 writer.byte(LEASED).timestamp(*at);
             }
@@ -181,6 +207,16 @@ impl<'a> Reply<'a> {
             }
             OUTCOME_ABORT => Reply::Outcome(TransactionOutcome::Decided(Decision::Abort)),
             FORGOTTEN => Reply::Outcome(TransactionOutcome::Forgotten),
+            VOTE_WAITING => Reply::Vote(Vote::Waiting),
+            VOTE_FORGOTTEN => Reply::Vote(Vote::Forgotten),
+            COVERED => Reply::Forgotten(reader.timestamp()?),
+            ENDED => {
+                let (before, flags) = (reader, reader.bytes()?);
+                if flags.iter().any(|flag| *flag > 1) {
+                    return Err(before.malformed("a flag that is neither 0 nor 1"));
+                }
+                Reply::Ended(flags)
+            }
             TAKEN => Reply::Taken(reader.number()?),
             LEASED => Reply::Leased(reader.timestamp()?),
             REPORT => Reply::Report(reader.bytes()?),
@@ -208,6 +244,7 @@ const REFUSED_DISK: u8 = 14;
 const REFUSED_LEASED: u8 = 15;
 const REFUSED_LEASES: u8 = 16;
 const REFUSED_LOST: u8 = 17;
+const REFUSED_NOT_PREPARED: u8 = 18;
 const REFUSED_FULL: u8 = 32;
 const REFUSED_CLOCK: u8 = 33;
 
@@ -232,6 +269,9 @@ fn write_refusal(writer: &mut ByteWriter<'_>, refusal: &Refusal) {
         Refusal::TooFarAhead(TooFarAhead { given, ours }) => of_times(writer, REFUSED_AHEAD, given, ours),
         Refusal::GivenUp(txn) => {
             writer.byte(REFUSED_GIVEN_UP).txn(txn);
+        }
+        Refusal::NotPrepared(txn) => {
+            writer.byte(REFUSED_NOT_PREPARED).txn(txn);
         }
         Refusal::OutOfMemory => {
             writer.byte(REFUSED_MEMORY);
@@ -276,6 +316,7 @@ fn read_refusal(reader: &mut ByteReader<'_>) -> Result<Refusal, Malformed> {
             Refusal::TooFarAhead(TooFarAhead { given: reader.timestamp()?, ours: reader.timestamp()? })
         }
         REFUSED_GIVEN_UP => Refusal::GivenUp(reader.txn()?),
+        REFUSED_NOT_PREPARED => Refusal::NotPrepared(reader.txn()?),
         REFUSED_MEMORY => Refusal::OutOfMemory,
         REFUSED_DISK => Refusal::DiskFailed,
         REFUSED_LEASED => Refusal::Leased { ms: reader.number()? },
@@ -313,6 +354,7 @@ mod tests {
             Refusal::SnapshotTooOld { snapshot: at, oldest: Timestamp(78) },
             TooFarAhead { given: at, ours: Timestamp(1) }.into(),
             Refusal::GivenUp(txn),
+            Refusal::NotPrepared(txn),
             Refusal::OutOfMemory,
             Refusal::DiskFailed,
             Refusal::Leased { ms: 300 },
@@ -335,6 +377,10 @@ mod tests {
             Reply::Outcome(TransactionOutcome::Decided(Decision::Commit(at))),
             Reply::Outcome(TransactionOutcome::Decided(Decision::Abort)),
             Reply::Outcome(TransactionOutcome::Forgotten),
+            Reply::Vote(Vote::Waiting),
+            Reply::Vote(Vote::Forgotten),
+            Reply::Forgotten(at),
+            Reply::Ended(&[0, 1, 1]),
             Reply::Taken(u64::MAX),
             Reply::Leased(Timestamp(7)),
             Reply::Report(b"{}"),

@@ -1,10 +1,11 @@
 //! Requests to a server.
 
 use crate::{
-    ByteReader, ByteWriter, Malformed, Operations, PeerReport, Question, Questions,
+    ByteReader, ByteWriter, Malformed, Operations, Participants, PeerReport, Question, Questions,
+    TransactionList,
     greeting::{LANE, Role},
 };
-use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
+use yesquel_model::{KeyRange, NodeId, Timestamp, TreeId, TxnId};
 
 /// Outcome of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -13,51 +14,6 @@ pub enum Decision {
     Commit(Timestamp),
     /// It was aborted.
     Abort,
-}
-
-/// The servers that take part in a transaction, in order and without duplicates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Participants<'a> {
-    bytes: &'a [u8],
-}
-
-impl<'a> Participants<'a> {
-    /// No servers.
-    pub const NONE: Participants<'static> = Participants { bytes: &[] };
-
-    /// Encodes servers, which must be in order.
-    pub fn encode(servers: &[ServerId]) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        for server in servers {
-            ByteWriter(&mut bytes).number(u64::from(server.0));
-        }
-        bytes
-    }
-
-    /// Decodes and checks servers.
-    pub fn decode(bytes: &'a [u8]) -> Result<Participants<'a>, Malformed> {
-        let (mut reader, mut last) = (ByteReader::new(bytes), None);
-        while !reader.is_done() {
-            let before = reader;
-            let server = reader.server()?;
-            if last >= Some(server) {
-                return Err(before.malformed("participants out of order"));
-            }
-            last = Some(server);
-        }
-        Ok(Participants { bytes })
-    }
-
-    /// The encoded servers.
-    pub fn bytes(&self) -> &'a [u8] {
-        self.bytes
-    }
-
-    /// Iterates over the servers in order.
-    pub fn iter(&self) -> impl Iterator<Item = ServerId> + use<'a> {
-        let mut reader = ByteReader::new(self.bytes);
-        std::iter::from_fn(move || reader.server().ok())
-    }
 }
 
 /// Bit of a transaction's lease number: its commit also releases the leases of the holder, so that
@@ -82,6 +38,8 @@ pub enum Request<'a> {
     Commit {
         /// The transaction.
         txn: TxnId,
+        /// When the client began to commit it.
+        birth: Timestamp,
         /// Its snapshot; `None`: it has read nothing.
         snapshot: Option<Timestamp>,
         /// The client's highest timestamp.
@@ -97,6 +55,11 @@ pub enum Request<'a> {
     Prepare {
         /// The transaction.
         txn: TxnId,
+        /// When the client began to commit it.
+        birth: Timestamp,
+        /// The client asks one group after the other, in their order: the request waits for
+        /// prepared transactions instead of being refused.
+        waits: bool,
         /// Its snapshot; `None`: it has read nothing.
         snapshot: Option<Timestamp>,
         /// The client's highest timestamp.
@@ -129,6 +92,10 @@ pub enum Request<'a> {
     Decide {
         /// The transaction.
         txn: TxnId,
+        /// Its birth.
+        birth: Timestamp,
+        /// All participants.
+        participants: Participants<'a>,
         /// Its outcome.
         decision: Decision,
     },
@@ -136,17 +103,28 @@ pub enum Request<'a> {
     Resolve {
         /// The transaction.
         txn: TxnId,
-    },
-    /// Tells that all participants know the outcome.
-    Forget {
-        /// The transaction.
-        txn: TxnId,
+        /// Its birth.
+        birth: Timestamp,
+        /// All participants.
+        participants: Participants<'a>,
+        /// The asker is a participant that has voted yes, and not the client.
+        is_voter: bool,
     },
     /// Asks for the outcome of a transaction of this server alone; if it has not ended, it is
     /// aborted now.
     Outcome {
         /// The transaction.
         txn: TxnId,
+        /// Its birth.
+        birth: Timestamp,
+    },
+    /// Asks whether transactions of one client have ended, durably, or cannot be voted for any
+    /// more. Those without a vote are aborted now.
+    Ended {
+        /// The client.
+        client: u64,
+        /// Its transactions.
+        transactions: TransactionList<'a>,
     },
     /// Takes unique numbers from a counter.
     Take {
@@ -238,7 +216,7 @@ const PREPARE: u8 = 3;
 const COMMITTED: u8 = 4;
 const ABORTED: u8 = 5;
 const RESOLVE: u8 = 6;
-const FORGET: u8 = 7;
+// 7 was `Forget`.
 const OUTCOME: u8 = 8;
 const TAKE: u8 = 9;
 const INSPECT: u8 = 10;
@@ -248,6 +226,7 @@ const UNSTAGE: u8 = 13;
 const LEASE: u8 = 14;
 const RELEASE: u8 = 15;
 const INSPECT_AFTER: u8 = 16;
+const ENDED: u8 = 17;
 
 /// Decodes a snapshot; zero is none.
 fn snapshot(reader: &mut ByteReader<'_>) -> Result<Option<Timestamp>, Malformed> {
@@ -274,16 +253,26 @@ impl<'a> Request<'a> {
                 writer.byte(READ).timestamp(snapshot.unwrap_or_default()).timestamp(*seen);
                 writer.bytes(questions.bytes());
             }
-            Request::Commit { txn, snapshot, seen, lease, staged, operations } => {
-                writer.byte(COMMIT).txn(*txn).timestamp(snapshot.unwrap_or_default()).timestamp(*seen);
-                writer.number(*lease);
+            Request::Commit { txn, birth, snapshot, seen, lease, staged, operations } => {
+                writer.byte(COMMIT).txn(*txn).timestamp(*birth);
+                writer.timestamp(snapshot.unwrap_or_default()).timestamp(*seen).number(*lease);
                 Staged::write(*staged, writer);
                 writer.bytes(operations.bytes());
             }
-            Request::Prepare { txn, snapshot, seen, participants, lease, staged, operations } => {
-                writer.byte(PREPARE).txn(*txn).timestamp(snapshot.unwrap_or_default()).timestamp(*seen);
-                writer.bytes(participants.bytes());
-                writer.number(*lease);
+            Request::Prepare {
+                txn,
+                birth,
+                waits,
+                snapshot,
+                seen,
+                participants,
+                lease,
+                staged,
+                operations,
+            } => {
+                writer.byte(PREPARE).txn(*txn).timestamp(*birth).flag(*waits);
+                writer.timestamp(snapshot.unwrap_or_default()).timestamp(*seen);
+                writer.bytes(participants.bytes()).number(*lease);
                 Staged::write(*staged, writer);
                 writer.bytes(operations.bytes());
             }
@@ -293,20 +282,21 @@ impl<'a> Request<'a> {
             Request::Unstage { name } => {
                 writer.byte(UNSTAGE).txn(*name);
             }
-            Request::Decide { txn, decision: Decision::Commit(at) } => {
-                writer.byte(COMMITTED).txn(*txn).timestamp(*at);
+            Request::Decide { txn, birth, participants, decision: Decision::Commit(at) } => {
+                writer.byte(COMMITTED).txn(*txn).timestamp(*birth).bytes(participants.bytes()).timestamp(*at);
             }
-            Request::Decide { txn, decision: Decision::Abort } => {
-                writer.byte(ABORTED).txn(*txn);
+            Request::Decide { txn, birth, participants, decision: Decision::Abort } => {
+                writer.byte(ABORTED).txn(*txn).timestamp(*birth).bytes(participants.bytes());
             }
-            Request::Resolve { txn } => {
-                writer.byte(RESOLVE).txn(*txn);
+            Request::Resolve { txn, birth, participants, is_voter } => {
+                writer.byte(RESOLVE).txn(*txn).timestamp(*birth);
+                writer.bytes(participants.bytes()).flag(*is_voter);
             }
-            Request::Forget { txn } => {
-                writer.byte(FORGET).txn(*txn);
+            Request::Outcome { txn, birth } => {
+                writer.byte(OUTCOME).txn(*txn).timestamp(*birth);
             }
-            Request::Outcome { txn } => {
-                writer.byte(OUTCOME).txn(*txn);
+            Request::Ended { client, transactions } => {
+                writer.byte(ENDED).number(*client).bytes(transactions.bytes());
             }
             Request::Take { node, count, above } => {
                 writer.byte(TAKE).node(*node).number(*count).number(*above);
@@ -387,14 +377,18 @@ impl<'a> Request<'a> {
     }
 
     /// Whether a connection may send a request of these bytes: only servers may ask for the votes of
-    /// other clients' transactions, or decide them.
+    /// other clients' transactions, decide them, or ask in the name of a participant.
     pub fn is_permitted(bytes: &[u8], role: Role, client: u64) -> bool {
         let mut reader = ByteReader::new(bytes);
         match (role, reader.byte()) {
-            (Role::Client, Ok(RESOLVE | COMMITTED | ABORTED | FORGET)) => {
+            (Role::Client, Ok(tag @ (RESOLVE | COMMITTED | ABORTED))) => {
+                let is_own = |txn: TxnId| txn.client == client & !LANE;
+                let is_voter =
+                    || matches!(Request::decode(bytes), Ok(Request::Resolve { is_voter: true, .. }));
                 // What is malformed is refused as such.
-                reader.txn().map_or(true, |txn| txn.client == client & !LANE)
+                reader.txn().map_or(true, is_own) && !(tag == RESOLVE && is_voter())
             }
+            (Role::Client, Ok(ENDED)) => false,
             (Role::Client, _) => !PeerReport::is_report(bytes),
             (Role::Peer, _) => true,
         }
@@ -417,6 +411,7 @@ impl<'a> Request<'a> {
             },
             COMMIT => Request::Commit {
                 txn: reader.txn()?,
+                birth: reader.timestamp()?,
                 snapshot: snapshot(&mut reader)?,
                 seen: reader.timestamp()?,
                 lease: reader.number()?,
@@ -425,6 +420,8 @@ impl<'a> Request<'a> {
             },
             PREPARE => Request::Prepare {
                 txn: reader.txn()?,
+                birth: reader.timestamp()?,
+                waits: reader.flag()?,
                 snapshot: snapshot(&mut reader)?,
                 seen: reader.timestamp()?,
                 participants: Participants::decode(reader.bytes()?)?,
@@ -438,13 +435,26 @@ impl<'a> Request<'a> {
                 operations: Operations::decode(reader.bytes()?)?,
             },
             UNSTAGE => Request::Unstage { name: reader.txn()? },
-            COMMITTED => {
-                Request::Decide { txn: reader.txn()?, decision: Decision::Commit(decided_at(&mut reader)?) }
-            }
-            ABORTED => Request::Decide { txn: reader.txn()?, decision: Decision::Abort },
-            RESOLVE => Request::Resolve { txn: reader.txn()? },
-            FORGET => Request::Forget { txn: reader.txn()? },
-            OUTCOME => Request::Outcome { txn: reader.txn()? },
+            tag @ (COMMITTED | ABORTED) => Request::Decide {
+                txn: reader.txn()?,
+                birth: reader.timestamp()?,
+                participants: Participants::decode(reader.bytes()?)?,
+                decision: match tag {
+                    COMMITTED => Decision::Commit(decided_at(&mut reader)?),
+                    _ => Decision::Abort,
+                },
+            },
+            RESOLVE => Request::Resolve {
+                txn: reader.txn()?,
+                birth: reader.timestamp()?,
+                participants: Participants::decode(reader.bytes()?)?,
+                is_voter: reader.flag()?,
+            },
+            OUTCOME => Request::Outcome { txn: reader.txn()?, birth: reader.timestamp()? },
+            ENDED => Request::Ended {
+                client: reader.number()?,
+                transactions: TransactionList::decode(reader.bytes()?)?,
+            },
             TAKE => Request::Take { node: reader.node()?, count: reader.number()?, above: reader.number()? },
             INSPECT => Request::Inspect { tree: None },
             INSPECT_TREE => Request::Inspect { tree: Some(tree(&mut reader)?) },
@@ -468,8 +478,8 @@ impl<'a> Request<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Direction, Scan};
-    use yesquel_model::{KeyRange, TreeId, limits};
+    use crate::{Direction, Scan, TransactionList};
+    use yesquel_model::{KeyRange, ServerId, TreeId, limits};
 
     #[test]
     fn requests_round_trip() {
@@ -495,16 +505,23 @@ mod tests {
         let participants = Participants::encode(&[ServerId(1), ServerId(700)]);
         let participants = Participants::decode(&participants).unwrap();
         assert_eq!(participants.iter().collect::<Vec<_>>(), [ServerId(1), ServerId(700)]);
-        let (seen, operations) = (Timestamp(5), Operations::NONE);
+        let (seen, operations, birth) = (Timestamp(5), Operations::NONE, Timestamp(4));
+        let mut transactions = Vec::new();
+        TransactionList::push(&mut transactions, 7, birth, &[ServerId(1), ServerId(2)]);
+        TransactionList::push(&mut transactions, 300, seen, &[]);
+        let transactions = TransactionList::decode(&transactions).unwrap();
+        assert_eq!(transactions.iter().map(|(number, ..)| number).collect::<Vec<_>>(), [7, 300]);
         let mut written = Vec::new();
         Request::write_read(&mut ByteWriter(&mut written), Some(seen), seen, all.iter().cloned());
         assert_eq!(Request::decode(&written), Ok(Request::Read { snapshot: Some(seen), seen, questions }));
         for request in [
             Request::Read { snapshot: None, seen, questions },
             Request::Read { snapshot: Some(seen), seen, questions },
-            Request::Commit { txn, snapshot: None, seen, lease: 0, staged: None, operations },
+            Request::Commit { txn, birth, snapshot: None, seen, lease: 0, staged: None, operations },
             Request::Prepare {
                 txn,
+                birth,
+                waits: true,
                 snapshot: Some(seen),
                 seen,
                 participants,
@@ -514,11 +531,11 @@ mod tests {
             },
             Request::Stage { name: txn, part: 7, operations },
             Request::Unstage { name: txn },
-            Request::Decide { txn, decision: Decision::Commit(seen) },
-            Request::Decide { txn, decision: Decision::Abort },
-            Request::Resolve { txn },
-            Request::Forget { txn },
-            Request::Outcome { txn },
+            Request::Decide { txn, birth, participants, decision: Decision::Commit(seen) },
+            Request::Decide { txn, birth, participants, decision: Decision::Abort },
+            Request::Resolve { txn, birth, participants, is_voter: true },
+            Request::Outcome { txn, birth },
+            Request::Ended { client: 9, transactions },
             Request::Lease {
                 holder: txn,
                 tree: node.tree,
@@ -600,7 +617,9 @@ mod tests {
     fn a_decision_at_the_end_of_time_is_refused() {
         let decode = |at: u64| {
             let (txn, mut bytes) = (TxnId { client: 1, number: 2 }, Vec::new());
-            let request = Request::Decide { txn, decision: Decision::Commit(Timestamp(at)) };
+            let decision = Decision::Commit(Timestamp(at));
+            let (birth, participants) = (Timestamp(1), Participants::NONE);
+            let request = Request::Decide { txn, birth, participants, decision };
             request.write(&mut ByteWriter(&mut bytes));
             Request::decode(&bytes).map(drop)
         };
@@ -608,14 +627,6 @@ mod tests {
         assert_eq!(decode(last), Ok(()));
         for at in [last + 1, u64::MAX] {
             assert_eq!(decode(at).unwrap_err().what, "a time beyond the clock");
-        }
-    }
-
-    #[test]
-    fn participants_are_ordered_and_unique() {
-        for servers in [[ServerId(2), ServerId(1)], [ServerId(1), ServerId(1)]] {
-            let bytes = Participants::encode(&servers);
-            assert_eq!(Participants::decode(&bytes).unwrap_err().what, "participants out of order");
         }
     }
 }

@@ -97,6 +97,18 @@ pub struct TransactionStatus {
     pub clients: u64,
     /// Leases.
     pub leases: u64,
+    /// Prepares that are queued behind other transactions.
+    pub queued: u64,
+    /// Prepares that were ever queued.
+    pub queued_total: u64,
+    /// Ends of transactions of several servers that are remembered.
+    pub ends: u64,
+    /// Ends that recovery has found.
+    pub recovered: u64,
+    /// Decisions that contradict the end: an alarm.
+    pub contradictions: u64,
+    /// Transactions born before this time may not vote any more.
+    pub horizon: u64,
 }
 
 /// Snapshots.

@@ -1,9 +1,9 @@
 //! Transport to an embedded server or to servers at addresses.
 
-use std::{future::Future, sync::Arc};
+use std::{future::Future, sync::Arc, time::Duration};
 use yesquel_embedded::EmbeddedServer;
-use yesquel_model::ServerId;
-use yesquel_transport::{HeartbeatSource, LostCall, SocketTransport, Transport};
+use yesquel_model::{ServerId, Timestamp};
+use yesquel_transport::{HeartbeatSource, LostCall, ReplyHandler, SocketTransport, Transport};
 
 #[derive(Debug)]
 pub(crate) enum AnyTransport {
@@ -52,6 +52,27 @@ impl Transport for AnyTransport {
                 EitherCall::Embedded(call) => call.await,
                 EitherCall::Sockets(call) => call.await,
             }
+        }
+    }
+
+    fn send(&self, server: ServerId, request: &[u8], handler: ReplyHandler) {
+        match self {
+            AnyTransport::Embedded(embedded) => embedded.send(server, request, handler),
+            AnyTransport::Sockets(sockets) => sockets.send(server, request, handler),
+        }
+    }
+
+    fn uptime(&self) -> Duration {
+        match self {
+            AnyTransport::Embedded(embedded) => embedded.uptime(),
+            AnyTransport::Sockets(sockets) => sockets.uptime(),
+        }
+    }
+
+    fn clock(&self) -> Timestamp {
+        match self {
+            AnyTransport::Embedded(embedded) => embedded.clock(),
+            AnyTransport::Sockets(sockets) => sockets.clock(),
         }
     }
 

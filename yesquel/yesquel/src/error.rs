@@ -94,6 +94,9 @@ pub enum Error {
     /// The folder is in use by another process, or by this one.
     #[error(transparent)]
     InUse(CoreError),
+    /// The folder is of an older release: `yesquel upgrade` converts it.
+    #[error(transparent)]
+    OldFormat(CoreError),
     /// A file of the folder is damaged or missing.
     #[error(transparent)]
     Damaged(CoreError),
@@ -137,7 +140,9 @@ impl From<CoreError> for Error {
     fn from(error: CoreError) -> Error {
         match &error {
             CoreError::Folder(DataFolderError::InUse { .. }) => Error::InUse(error),
-            CoreError::Open(
+            CoreError::Folder(DataFolderError::OldFormat { .. }) => Error::OldFormat(error),
+            CoreError::Folder(DataFolderError::NoMachine { .. } | DataFolderError::NoGroup { .. })
+            | CoreError::Open(
                 OpenError::Checkpoint { .. }
                 | OpenError::Log(LogError::Damaged { .. } | LogError::Missing { .. } | LogError::NoLog { .. }),
             ) => Error::Damaged(error),

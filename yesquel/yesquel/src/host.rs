@@ -211,7 +211,7 @@ fn maintain(embedded: &EmbeddedServer, settings: &EngineSettings, peers: &Peers,
     while !ending.is_set() {
         let work = embedded.core().wait_for_work(TICK);
         embedded.tick();
-        peers.ask(embedded.core().take_vote_queries());
+        peers.ask(embedded.core().take_queries());
         let performed = maintainer.perform(work, plan, |_, node, done| log_failure(node, done, ending));
         if block_on(performed).is_break() {
             return;

@@ -43,11 +43,12 @@ pub use yesquel_engine::{Caller, EngineSettings, Now, Techniques};
 pub use yesquel_fork as fork;
 pub use yesquel_log::LogError;
 pub use yesquel_model::{
-    Conflict, Key, LocalId, NodeId, Refusal, ServerId, Timestamp, TooFarAhead, TreeId, TxnId, limits,
+    ClusterId, Conflict, Key, LocalId, NodeId, Refusal, ServerId, Timestamp, TooFarAhead, TreeId, TxnId,
+    limits,
 };
 pub use yesquel_server::{
     ClockState, Core, CoreError, DataFolder, DataFolderError, Durability, LogOptions, ManualTime, ReplySink,
-    SocketCounters, Time, WallTime,
+    SocketCounters, Time, UpgradeError, UpgradeOutcome, UpgradeProgress, WallTime, upgrade,
 };
 pub use yesquel_transport::{
     Address, AddressError, CancelCheck, CancelGuard, ConnectError, ConnectStep, DEFAULT_PORT, SocketOptions,

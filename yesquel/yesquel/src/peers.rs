@@ -10,9 +10,8 @@ use std::{
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
-use yesquel_engine::VoteQuery;
 use yesquel_model::ServerId;
-use yesquel_node::GroupCore;
+use yesquel_node::PeerQuery;
 use yesquel_server::{Core, DataFolderError};
 use yesquel_transport::{
     Address, ConnectError, LostCall, SocketOptions, SocketTransport, Transport, block_on,
@@ -48,7 +47,7 @@ impl fmt::Debug for PeerOptions {
 /// A server and the thread that asks it.
 struct PeerLink {
     server: ServerId,
-    queries: Option<SyncSender<VoteQuery>>,
+    queries: Option<SyncSender<PeerQuery>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -93,16 +92,15 @@ impl Peers {
     }
 
     /// Sends questions. Those to unknown servers are dropped: the transaction stays undecided.
-    pub(crate) fn ask(&self, queries: Vec<VoteQuery>) {
+    pub(crate) fn ask(&self, queries: Vec<PeerQuery>) {
         for query in queries {
-            let link = self.links.iter().find(|link| link.server == query.server);
+            let link = self.links.iter().find(|link| link.server == query.server());
             match link.and_then(|link| link.queries.as_ref()) {
                 // The engine asks again if the queue is full.
                 Some(queue) => drop(queue.try_send(query)),
                 None => tracing::warn!(
-                    server = query.server.0,
-                    transaction = %query.txn,
-                    "undecided: the address of a participant is not known (--peer)"
+                    server = query.server().0,
+                    "transactions stay undecided: the address of a participant is not known (--peer)"
                 ),
             }
         }
@@ -135,7 +133,7 @@ struct PeerAsker {
 }
 
 impl PeerAsker {
-    fn run(mut self, queries: &Receiver<VoteQuery>, ending: &StopFlag) {
+    fn run(mut self, queries: &Receiver<PeerQuery>, ending: &StopFlag) {
         // A call ends early when the server stops.
         let _guard = ending.cancel_calls();
         let mut report_at = Instant::now();
@@ -144,7 +142,7 @@ impl PeerAsker {
             if ending.is_set() || first == Err(RecvTimeoutError::Disconnected) {
                 return;
             }
-            let batch: Vec<VoteQuery> = first.into_iter().chain(queries.try_iter()).collect();
+            let batch: Vec<PeerQuery> = first.into_iter().chain(queries.try_iter()).collect();
             let is_due = report_at <= Instant::now();
             if is_due {
                 report_at = Instant::now() + REPORT_EVERY;
@@ -188,16 +186,14 @@ impl PeerAsker {
     }
 
     /// Sends all questions, then takes the replies.
-    fn ask(&self, batch: &[VoteQuery]) -> Result<(), LostCall> {
+    fn ask(&self, batch: &[PeerQuery]) -> Result<(), LostCall> {
         let Some(connection) = &self.connection else { return Ok(()) };
         let mut lost = Ok(());
-        let calls: Vec<_> = batch
-            .iter()
-            .map(|query| (query, connection.call(self.server, &GroupCore::query_bytes(query))))
-            .collect();
+        let calls: Vec<_> =
+            batch.iter().map(|query| (query, connection.call(self.server, &query.bytes()))).collect();
         for (query, call) in calls {
             match block_on(call) {
-                Ok(reply) => self.core.on_peer_reply(*query, &reply),
+                Ok(reply) => self.core.on_peer_reply(query, &reply),
                 Err(error) => lost = Err(error),
             }
         }

@@ -87,7 +87,7 @@ fn fill(database: &Database, map: Map, from: u32) -> (u32, Error) {
 }
 
 fn last_checkpoint(folder: &Path) -> Option<String> {
-    let names = fs::read_dir(folder.join("data")).unwrap();
+    let names = fs::read_dir(folder.join("data/group-00000")).unwrap();
     let names = names.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
     names.filter(|name| name.starts_with("checkpoint-0")).max()
 }

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
-use std::path::Path;
+use std::{path::Path, time::SystemTime};
 use tempfile::TempDir;
 use yesquel::{
     Address, ConnectError, Denial, EngineSettings, ListenOptions, LogOptions, NodeId, PeerOptions, Server,
@@ -13,7 +13,7 @@ use yesquel_model::KeyRange;
 use yesquel_transport::{SocketTransport, Transport, block_on};
 use yesquel_wire::{
     Answer, ByteWriter, Decision, Expect, NewNode, NodeKind, NodeOperation, Operations, Participants,
-    Question, Questions, Reply, Request, Vote, WriteOperation, greeting::Role,
+    Question, Questions, Reply, Request, TransactionList, Vote, WriteOperation, greeting::Role,
 };
 
 const SERVERS: [ServerId; 2] = [ServerId(0), ServerId(1)];
@@ -61,6 +61,12 @@ impl Cluster {
     }
 }
 
+/// The birth of a transaction that begins now.
+fn birth() -> Timestamp {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    Timestamp::from_ms(now.as_millis() as u64)
+}
+
 fn node(server: ServerId) -> NodeId {
     NodeId::root(TreeId::new(1).unwrap(), server)
 }
@@ -80,7 +86,8 @@ fn create(transport: &SocketTransport, server: ServerId, txn: TxnId) {
     let created = operations(server, WriteOperation::Create(new));
     let operations = Operations::decode(&created).unwrap();
     let (snapshot, seen) = (None, Timestamp::ZERO);
-    let commit = Request::Commit { txn, snapshot, seen, lease: 0, staged: None, operations };
+    let (birth, lease, staged) = (birth(), 0, None);
+    let commit = Request::Commit { txn, birth, snapshot, seen, lease, staged, operations };
     let reply = ask(transport, server, &commit);
     assert!(matches!(Reply::decode(&reply), Ok(Reply::Committed(_))));
 }
@@ -93,7 +100,9 @@ fn prepare(transport: &SocketTransport, server: ServerId, txn: TxnId, value: &[u
     let participants = Participants::encode(&SERVERS);
     let participants = Participants::decode(&participants).unwrap();
     let (snapshot, seen) = (None, Timestamp::ZERO);
-    let prepare = Request::Prepare { txn, snapshot, seen, participants, lease: 0, staged: None, operations };
+    let (birth, waits, lease, staged) = (birth(), false, 0, None);
+    let prepare =
+        Request::Prepare { txn, birth, waits, snapshot, seen, participants, lease, staged, operations };
     ask(transport, server, &prepare)
 }
 
@@ -170,21 +179,32 @@ fn a_client_cannot_decide_transactions_of_others() {
     create(&victim, SERVERS[0], TxnId { client: 1, number: 1 });
     let txn = TxnId { client: 1, number: 2 };
     assert!(is_yes(&prepare(&victim, SERVERS[0], txn, b"v")));
+    let (birth, participants) = (birth(), Participants::encode(&SERVERS));
+    let participants = Participants::decode(&participants).unwrap();
+    let resolve = |is_voter| Request::Resolve { txn, birth, participants, is_voter };
+    let mut list = Vec::new();
+    TransactionList::push(&mut list, txn.number, birth, &SERVERS);
+    let transactions = TransactionList::decode(&list).unwrap();
+    let commit = Decision::Commit(Timestamp::ZERO);
     for request in [
-        Request::Decide { txn, decision: Decision::Abort },
-        Request::Decide { txn, decision: Decision::Commit(Timestamp::ZERO) },
-        Request::Resolve { txn },
-        Request::Forget { txn },
+        Request::Decide { txn, birth, participants, decision: Decision::Abort },
+        Request::Decide { txn, birth, participants, decision: commit },
+        resolve(false),
+        Request::Ended { client: 1, transactions },
     ] {
         let mut bytes = Vec::new();
         request.write(&mut ByteWriter(&mut bytes));
         // The server closes the connection.
         assert!(block_on(other.call(SERVERS[0], &bytes)).is_err(), "{request:?}");
     }
-    let vote = ask(&victim, SERVERS[0], &Request::Resolve { txn });
+    // Nor ask in the name of a participant about its own.
+    let mut bytes = Vec::new();
+    resolve(true).write(&mut ByteWriter(&mut bytes));
+    assert!(!Request::is_permitted(&bytes, Role::Client, 1) && Request::is_permitted(&bytes, Role::Peer, 1));
+    let vote = ask(&victim, SERVERS[0], &resolve(false));
     assert!(matches!(Reply::decode(&vote), Ok(Reply::Vote(Vote::Yes { .. }))));
     // A server may ask.
     let peer = cluster.connect(3, b"", Role::Peer).unwrap();
-    let vote = ask(&peer, SERVERS[0], &Request::Resolve { txn });
+    let vote = ask(&peer, SERVERS[0], &resolve(true));
     assert!(matches!(Reply::decode(&vote), Ok(Reply::Vote(Vote::Yes { .. }))));
 }

@@ -70,14 +70,14 @@ impl Model {
         let mut gone = Vec::new();
         for versions in self.0.values_mut() {
             let ends: Vec<u64> = versions.iter().skip(1).map(|(at, _)| *at).chain([u64::MAX]).collect();
-            let mut ends = ends.into_iter();
+            let (mut ends, mut is_first) = (ends.into_iter(), true);
             versions.retain(|(at, value)| {
                 let end = ends.next().unwrap();
                 // The newest version is always kept, an old deletion only where it hides something.
                 let is_seen =
                     std::iter::once(low).chain(next..=now + 1).any(|seen| (*at..end).contains(&seen));
-                let hides = value.is_some() || *at > low;
-                let is_kept = end == u64::MAX || is_seen && hides;
+                let is_kept = end == u64::MAX || is_seen && (value.is_some() || !is_first);
+                is_first &= !is_kept;
                 gone.extend(value.clone().filter(|(_, large)| !is_kept && *large));
                 is_kept
             });

@@ -22,7 +22,7 @@
 use super::Engine;
 use crate::{
     cell::Cell,
-    effects::Stop,
+    effects::{Effects, Stop},
     node::{NODE_BYTES, Node},
     staging::OperationScript,
 };
@@ -51,10 +51,14 @@ struct Growth {
 }
 
 impl Engine {
-    /// Bytes of nodes (including those that only a checkpoint still holds), staged parts and
-    /// prepared transactions.
+    /// Bytes of nodes (including those that only a checkpoint still holds), staged parts, prepared
+    /// transactions and the ends of transactions.
     pub fn memory(&self) -> usize {
-        self.store.memory() + self.store.checkpoint_copies() + self.staging.bytes() + self.reserved_bytes
+        self.store.memory()
+            + self.store.checkpoint_copies()
+            + self.staging.bytes()
+            + self.reserved_bytes
+            + self.outcomes.bytes()
     }
 
     fn budget(&self) -> usize {
@@ -73,7 +77,7 @@ impl Engine {
     }
 
     /// Whether the budget is nearly spent.
-    fn is_near(&self) -> bool {
+    pub(super) fn is_near(&self) -> bool {
         let budget = self.budget();
         self.memory() >= budget - budget / RESERVE - budget / NEAR
     }
@@ -159,16 +163,20 @@ impl Engine {
     /// will write.
     pub(crate) fn reservation(&self, script: OperationScript<'_>) -> usize {
         let growth = self.growth(script);
-        growth.bytes + growth.pending
+        growth.bytes + growth.pending + crate::outcomes::END_BYTES
     }
 
     /// Cancels the oldest snapshots if memory is nearly spent and they hold everything collectable.
-    pub(crate) fn relieve_memory(&mut self) {
+    pub(crate) fn relieve_memory(&mut self, effects: &mut Effects) {
         if !self.is_near() {
             return;
         }
-        if let Some(since) = self.store.oldest_garbage(self.snapshots.readable()) {
-            self.snapshots.cancel_before(since);
+        let readable = self.snapshots.readable();
+        if let Some(since) = self.store.oldest_garbage(readable) {
+            let proposed = self.snapshots.cancel_before(since);
+            if proposed != readable {
+                self.set_low_water(proposed, effects);
+            }
         }
     }
 

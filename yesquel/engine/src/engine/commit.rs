@@ -3,62 +3,122 @@
 
 use super::Engine;
 use crate::{
-    effects::{Effects, Now, Stop, VoteQuery},
+    effects::{Effects, Now, Stop},
+    outcomes::TransactionEnd,
     record::{LogRecord, NO_TXN},
     recovery_timer::RecoveryTimer,
     staging::{CommitPayload, OperationScript},
     store::TreeEnd,
-    transaction::{KnownVote, PendingWrite, PreparedTxn},
+    transaction::{PendingWrite, PreparedTxn},
     write_target::PreparedOperation,
 };
-use yesquel_model::{Conflict, HybridClock, NodeId, Refusal, ServerId, Timestamp, TxnId};
+use std::sync::Arc;
+use yesquel_model::{Conflict, HybridClock, NodeId, Refusal, ServerId, Timestamp, TxnId, limits};
 use yesquel_wire::{
-    Decision, ENDS_LEASE, NodeOperation, Operations, Participants, TransactionOutcome, Vote, WriteOperation,
+    Decision, NodeOperation, Operations, Participants, Reply, TransactionOutcome, Vote, WriteOperation,
 };
+
+/// What a client states of a transaction when it asks to commit or to vote.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CommitRequest<'a> {
+    pub(crate) txn: TxnId,
+    pub(crate) birth: Timestamp,
+    pub(crate) snapshot: Option<Timestamp>,
+    pub(crate) payload: CommitPayload<'a>,
+    /// When the request has come, by the queue's count; the highest number if it comes now.
+    pub(crate) arrival: u64,
+}
+
+/// A vote's terms.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct VoteTerms<'a> {
+    pub(crate) participants: Participants<'a>,
+    /// The request may be queued.
+    pub(crate) waits: bool,
+    /// The connection on which it came.
+    pub(crate) connection: u64,
+}
+
+/// A vote for yes, without the operations.
+#[derive(Debug)]
+pub(crate) struct PreparedVote {
+    pub(crate) at: Timestamp,
+    pub(crate) birth: Timestamp,
+    pub(crate) waits: bool,
+    pub(crate) participants: Arc<[ServerId]>,
+}
+
+/// The owned form of participants.
+pub(crate) fn owned(participants: &Participants<'_>) -> Arc<[ServerId]> {
+    participants.iter().collect()
+}
 
 impl Engine {
     /// Checks all operations. Nothing is changed.
     fn check(
         &mut self,
         now_ms: u64,
-        holder: TxnId,
+        request: &CommitRequest<'_>,
         snapshot: Timestamp,
         script: OperationScript<'_>,
         prepares: bool,
     ) -> Result<(), Stop> {
+        let holder = request.payload.holder(request.txn);
         self.check_each(now_ms, holder, snapshot, script)?;
+        if !self.queue.is_empty()
+            && let Some(queued) = self.queue.before(request.arrival, script)
+        {
+            return Err(Stop::Wait(queued));
+        }
         self.fits(script, prepares)
+    }
+
+    /// Checks that a transaction may still vote or commit here.
+    fn check_birth(&self, now: Now, txn: TxnId, birth: Timestamp) -> Result<(), Stop> {
+        if self.outcomes.covers(txn, birth) {
+            return Err(Stop::Forgotten);
+        }
+        let is_ahead = birth.ms() > now.wall_ms.saturating_add(limits::CLOCK_AHEAD_MS_MAX);
+        if is_ahead && birth > self.clock.last() { Err(self.too_far_ahead(now, birth)) } else { Ok(()) }
+    }
+
+    /// Logs what a client has reported, together with another record of that client.
+    fn log_reported(&mut self, client: u64, effects: &mut Effects) {
+        if let Some(report) = self.outcomes.take_reported(client) {
+            self.outcomes.settle(client, &report);
+            self.log(&LogRecord::Settled { client, report }, effects);
+        }
     }
 
     pub(crate) fn commit(
         &mut self,
         now: Now,
-        txn: TxnId,
-        snapshot: Option<Timestamp>,
-        CommitPayload { lease, staged, operations }: CommitPayload<'_>,
+        request: &CommitRequest<'_>,
         effects: &mut Effects,
     ) -> Result<Timestamp, Stop> {
+        let CommitRequest { txn, birth, snapshot, payload, .. } = *request;
+        let CommitPayload { staged, operations, .. } = payload;
         match self.outcomes.single_server_outcome(txn) {
-            None => {}
+            None => self.check_birth(now, txn, birth)?,
             // The request was sent again.
-            Some(TransactionOutcome::Decided(Decision::Commit(at))) => return Ok(at),
-            Some(_) => return Err(Refusal::GivenUp(txn).into()),
+            Some(Decision::Commit(at)) => return Ok(at),
+            Some(Decision::Abort) => return Err(Refusal::GivenUp(txn).into()),
         }
         let snapshot = self.snapshot(now, snapshot)?;
         let parts = self.staging.take(txn.client, staged)?;
         let script = OperationScript::new(parts.as_ref(), operations);
-        let holder = TxnId { number: lease & !ENDS_LEASE, ..txn };
-        if let Err(stop) = self.check(now.uptime_ms, holder, snapshot, script, false) {
+        if let Err(stop) = self.check(now.uptime_ms, request, snapshot, script, false) {
             self.staging.put_back(txn.client, staged, parts);
             return Err(stop);
         }
+        self.log_reported(txn.client, effects);
         let at = self.clock.tick(now.wall_ms);
         self.under_ceiling(at, effects);
-        self.log(&LogRecord::Commit { txn, at, staged, operations }, effects);
-        self.apply_commit(now.uptime_ms, txn, at, script);
+        self.log(&LogRecord::Commit { txn, birth, at, staged, operations }, effects);
+        self.apply_commit(txn, (birth, at), script);
         self.counts.commits += 1;
         self.touch(&operations);
-        if lease & ENDS_LEASE != 0 {
+        if let Some(holder) = payload.ended_lease(txn) {
             self.release(holder);
         }
         Ok(at)
@@ -66,16 +126,15 @@ impl Engine {
 
     pub(crate) fn apply_commit(
         &mut self,
-        uptime_ms: u64,
         txn: TxnId,
-        at: Timestamp,
+        (birth, at): (Timestamp, Timestamp),
         script: OperationScript<'_>,
     ) {
         for NodeOperation { node, write } in script.iter() {
             self.apply_operation(at, node, &write);
         }
         if txn != NO_TXN {
-            self.outcomes.committed(txn, at, uptime_ms);
+            self.outcomes.committed(txn, birth, at);
         }
     }
 
@@ -86,56 +145,61 @@ impl Engine {
                 prepared.moved(at, node, range, *to);
             }
         }
+        self.last_change = self.last_change.max(at);
         self.store.apply((at, self.lsn), node, write);
     }
 
-    pub(crate) fn prepare(
+    pub(crate) fn prepare<'r>(
         &mut self,
         now: Now,
-        txn: TxnId,
-        snapshot: Option<Timestamp>,
-        participants: &Participants<'_>,
-        CommitPayload { lease, staged, operations }: CommitPayload<'_>,
+        request: &CommitRequest<'_>,
+        terms: &VoteTerms<'_>,
         effects: &mut Effects,
-    ) -> Result<Timestamp, Stop> {
+    ) -> Result<Reply<'r>, Stop> {
+        let CommitRequest { txn, birth, snapshot, payload, .. } = *request;
+        let CommitPayload { staged, operations, .. } = payload;
+        let VoteTerms { participants, waits, connection } = *terms;
         if let Some(prepared) = self.prepared.get(&txn) {
-            return Ok(prepared.at);
+            return Ok(Reply::Voted(prepared.at));
         }
-        match self.outcomes.distributed_outcome(txn) {
-            None => {}
-            Some(Decision::Commit(at)) => return Ok(at),
-            Some(Decision::Abort) => return Err(Refusal::GivenUp(txn).into()),
+        if let Some(decision) = self.outcomes.distributed_outcome(txn) {
+            return Ok(Reply::Vote(Vote::Decided(decision)));
         }
+        self.check_birth(now, txn, birth)?;
         let snapshot = self.snapshot(now, snapshot)?;
         let parts = self.staging.take(txn.client, staged)?;
         let script = OperationScript::new(parts.as_ref(), operations);
-        let holder = TxnId { number: lease & !ENDS_LEASE, ..txn };
-        if let Err(stop) = self.check(now.uptime_ms, holder, snapshot, script, true) {
-            // Prepare never blocks: waiting here while holding votes elsewhere could deadlock
-            // across servers.
+        if let Err(stop) = self.check(now.uptime_ms, request, snapshot, script, true) {
             let stop = match stop {
-                Stop::Wait(by) => {
+                // Waiting here while holding votes at servers that come later in their order could
+                // deadlock.
+                Stop::Wait(by) if !waits => {
                     let node = script.iter().next().map_or(NodeId::default(), |operation| operation.node);
                     Stop::Refuse(None, Conflict::Prepared { node, by }.into())
+                }
+                Stop::Wait(by) => {
+                    self.queue_targets = crate::queue::targets(script);
+                    Stop::Wait(by)
                 }
                 stop => stop,
             };
             self.staging.put_back(txn.client, staged, parts);
             return Err(stop);
         }
+        self.log_reported(txn.client, effects);
         let at = self.clock.tick(now.wall_ms);
         self.under_ceiling(at, effects);
-        let record = LogRecord::Prepare { txn, at, participants: *participants, staged, operations };
+        let record = LogRecord::Prepare { txn, birth, waits, at, participants, staged, operations };
         self.log(&record, effects);
-        self.apply_prepare(now.uptime_ms, txn, at, participants, script);
+        let vote = PreparedVote { at, birth, waits, participants: owned(&participants) };
+        self.apply_prepare(now.uptime_ms, txn, vote, script);
+        self.prepared_by(txn, connection);
         self.counts.prepares += 1;
-        if lease & ENDS_LEASE != 0
-            && let Some(prepared) = self.prepared.get_mut(&txn)
-        {
-            prepared.ends_lease = Some(holder);
+        if let Some(prepared) = self.prepared.get_mut(&txn) {
+            prepared.ends_lease = payload.ended_lease(txn);
         }
         self.touch(&operations);
-        Ok(at)
+        Ok(Reply::Voted(at))
     }
 
     /// Counts an access for each operation.
@@ -155,10 +219,10 @@ impl Engine {
         &mut self,
         uptime_ms: u64,
         txn: TxnId,
-        at: Timestamp,
-        participants: &Participants<'_>,
+        vote: PreparedVote,
         script: OperationScript<'_>,
     ) {
+        let PreparedVote { at, birth, waits, participants } = vote;
         let pending: Vec<PendingWrite> =
             script.iter().map(|operation| PendingWrite::new(&operation)).collect();
         for pending in &pending {
@@ -172,17 +236,23 @@ impl Engine {
                 self.creating.insert(pending.node, txn);
             }
         }
-        let participants = participants.iter().collect();
         let bytes = self.reservation(script);
         self.reserved_bytes += bytes;
+        let yes = Vec::new();
         let recovery = RecoveryTimer::new(uptime_ms, self.settings.recover_age_ms);
         let prepared =
-            PreparedTxn { at, participants, pending, bytes, yes: Vec::new(), recovery, ends_lease: None };
+            PreparedTxn { at, birth, waits, participants, pending, bytes, yes, recovery, ends_lease: None };
         self.prepared.insert(txn, prepared);
     }
 
-    /// The caller must wake the requests that wait for the transaction.
-    pub(crate) fn decide(&mut self, txn: TxnId, decision: Decision, effects: &mut Effects) {
+    /// Handles a decision of a client or of recovery. The caller must call [`Engine::after_end`].
+    pub(crate) fn decide<'r>(
+        &mut self,
+        txn: TxnId,
+        (birth, participants): (Timestamp, Participants<'_>),
+        decision: Decision,
+        effects: &mut Effects,
+    ) -> Result<Reply<'r>, Refusal> {
         if let Some(prepared) = self.prepared.get(&txn) {
             let decision = match decision {
                 // A commit time below a vote is wrong, from any sender.
@@ -190,18 +260,46 @@ impl Engine {
                 Decision::Abort => Decision::Abort,
             };
             let ended = prepared.ends_lease.filter(|_| matches!(decision, Decision::Commit(_)));
-            self.log(&LogRecord::Decide { txn, decision }, effects);
-            self.apply_decision(txn, decision);
+            let (birth, all) = (prepared.birth, Arc::clone(&prepared.participants));
+            let encoded = Participants::encode(&all);
+            // They are in order.
+            let participants = Participants::decode(&encoded).unwrap_or(Participants::NONE);
+            self.log_reported(txn.client, effects);
+            self.log(&LogRecord::Decide { txn, birth, participants, decision }, effects);
+            self.apply_decision(txn, TransactionEnd { decision, birth, participants: all });
             ended.into_iter().for_each(|holder| self.release(holder));
-        } else if decision == Decision::Abort && self.outcomes.distributed_outcome(txn).is_none() {
+            return Ok(Reply::Done);
+        }
+        match (self.outcomes.distributed_outcome(txn), decision) {
+            (Some(end), _) if end == decision => Ok(Reply::Done),
+            (Some(end), _) => {
+                // No correct sender decides the opposite.
+                self.counts.contradictions += 1;
+                Ok(Reply::Outcome(TransactionOutcome::Decided(end)))
+            }
+            // Its end was durable before it was forgotten.
+            (None, _) if self.outcomes.covers(txn, birth) => Ok(Reply::Done),
+            // It would be half a transaction.
+            (None, Decision::Commit(_)) => Err(Refusal::NotPrepared(txn)),
             // The transaction has not voted here and must not any more: a prepare may be in flight.
-            self.log(&LogRecord::Decide { txn, decision }, effects);
-            self.apply_decision(txn, decision);
+            (None, Decision::Abort) => {
+                self.log_reported(txn.client, effects);
+                self.log(&LogRecord::Decide { txn, birth, participants, decision }, effects);
+                let participants = owned(&participants);
+                self.apply_decision(txn, TransactionEnd { decision, birth, participants });
+                self.queue.end(txn);
+                Ok(Reply::Done)
+            }
         }
     }
 
-    pub(crate) fn apply_decision(&mut self, txn: TxnId, decision: Decision) {
+    pub(crate) fn apply_decision(&mut self, txn: TxnId, mut end: TransactionEnd) {
         if let Some(prepared) = self.prepared.remove(&txn) {
+            // The records of earlier versions do not have them.
+            end.birth = end.birth.max(prepared.birth);
+            if end.participants.is_empty() {
+                end.participants = prepared.participants;
+            }
             self.reserved_bytes -= prepared.bytes;
             for pending in &prepared.pending {
                 self.store.change(pending.node, |node| node.decided(txn));
@@ -212,8 +310,12 @@ impl Engine {
                     self.creating.remove(&pending.node);
                 }
             }
-            if let Decision::Commit(at) = decision {
+            if let Decision::Commit(at) = end.decision {
                 self.clock = HybridClock::above(self.clock.last().max(at));
+                if at > self.ceiling {
+                    // Another group's vote: timestamps up to it depend on this record.
+                    (self.ceiling, self.ceiling_lsn) = (at, self.lsn);
+                }
                 let readable = self.snapshots.readable();
                 for pending in &prepared.pending {
                     if let Some(write) = pending.operation(at, readable) {
@@ -225,58 +327,6 @@ impl Engine {
                 }
             }
         }
-        self.outcomes.decide(txn, decision);
-    }
-
-    /// Returns this server's vote; if it has not voted, it votes no now.
-    pub(crate) fn vote_of(&mut self, txn: TxnId, effects: &mut Effects) -> (KnownVote, Vec<ServerId>) {
-        if let Some(decision) = self.outcomes.distributed_outcome(txn) {
-            return (KnownVote::Decided(decision), Vec::new());
-        }
-        if let Some(prepared) = self.prepared.get(&txn) {
-            return (KnownVote::Yes(prepared.at), prepared.participants.clone());
-        }
-        self.log(&LogRecord::Decide { txn, decision: Decision::Abort }, effects);
-        self.apply_decision(txn, Decision::Abort);
-        (KnownVote::No, Vec::new())
-    }
-
-    pub(crate) fn outcome(&mut self, now: Now, txn: TxnId) -> TransactionOutcome {
-        self.outcomes.single_server_outcome(txn).unwrap_or_else(|| {
-            self.outcomes.give_up(txn, now.uptime_ms);
-            TransactionOutcome::Decided(Decision::Abort)
-        })
-    }
-
-    /// Handles the answer to a [`VoteQuery`].
-    pub fn on_vote(&mut self, now: Now, ask: VoteQuery, vote: &Vote<'_>, effects: &mut Effects) {
-        let Some(prepared) = self.prepared.get_mut(&ask.txn) else { return };
-        let decision = match vote {
-            Vote::Decided(decision) => *decision,
-            Vote::No => Decision::Abort,
-            Vote::Yes { at, .. } => {
-                if !prepared.yes.iter().any(|(server, _)| *server == ask.server) {
-                    prepared.yes.push((ask.server, *at));
-                }
-                let known = |server: &ServerId| prepared.yes.iter().any(|(yes, _)| yes == server);
-                if !prepared.participants.iter().all(known) {
-                    return;
-                }
-                let last = prepared.yes.iter().map(|(_, at)| *at).max();
-                Decision::Commit(last.unwrap_or(prepared.at))
-            }
-        };
-        self.decide(ask.txn, decision, effects);
-        self.wake(now, ask.txn, effects);
-    }
-
-    /// Asks the participants of an undecided transaction for their votes.
-    pub fn recover(&mut self, now: Now, txn: TxnId, effects: &mut Effects) {
-        let Some(prepared) = self.prepared.get(&txn) else { return };
-        let (us, at) = (self.settings.server, prepared.at);
-        let others = prepared.participants.iter().filter(|server| **server != us);
-        effects.vote_queries.extend(others.map(|server| VoteQuery { server: *server, txn }));
-        let vote = Vote::Yes { at, participants: Participants::NONE };
-        self.on_vote(now, VoteQuery { server: us, txn }, &vote, effects);
+        self.outcomes.decide(txn, end);
     }
 }

@@ -99,7 +99,7 @@ impl Engine {
                         Reply::Leased(at).write(&mut effects.bytes);
                         needs_lsn
                     });
-                    self.conclude(now, caller, &bytes, start, outcome, effects);
+                    self.conclude_lease(now, (caller, start), &bytes, outcome, effects);
                 }
                 LeaseTurn::Refuse(caller, ms) => {
                     self.refuse(caller, Refusal::Leased { ms }, self.lsn, effects);

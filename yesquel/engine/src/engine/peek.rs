@@ -53,7 +53,7 @@ impl Engine {
         match snapshot {
             _ if seen > last => None,
             None if Timestamp::from_ms(now.wall_ms) <= last => Some(last),
-            Some(given) if given <= last && self.snapshots.readable().contains(given) => Some(given),
+            Some(given) if given <= last && self.snapshots.serves(given) => Some(given),
             _ => None,
         }
     }

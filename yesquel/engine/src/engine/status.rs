@@ -96,7 +96,13 @@ impl Engine {
         busiest.truncate(BUSIEST_MAX);
         let busiest: Vec<NodeStatus> =
             busiest.into_iter().filter_map(|(_, node)| node_status(node, second)).collect();
-        let oldest = self.oldest_snapshot();
+        // While nothing has changed, the mark need not be raised.
+        let is_quiet = self.last_change <= self.snapshots.low();
+        let oldest = if is_quiet {
+            self.oldest_snapshot().max(self.snapshots.proposed())
+        } else {
+            self.oldest_snapshot()
+        };
         let bytes_max = self.settings.memory_bytes_max;
         ServerStatus {
             server: self.settings.server.0,
@@ -114,6 +120,12 @@ impl Engine {
                 leases: self.leases.count() as u64,
                 waiting: self.waiting_count() as u64,
                 clients: self.outcomes.clients() as u64,
+                queued: self.queue.len() as u64,
+                queued_total: self.counts.queued,
+                ends: self.outcomes.ends() as u64,
+                recovered: self.counts.recovered,
+                contradictions: self.counts.contradictions,
+                horizon: self.outcomes.horizon().0,
             },
             snapshots: SnapshotStatus {
                 oldest: oldest.0,

@@ -5,9 +5,10 @@ use super::{Engine, Frozen};
 use crate::{
     effects::{Effects, Now, Stop},
     record::LogRecord,
+    snapshots::Readable,
 };
 use yesquel_model::{
-    Refusal, Timestamp,
+    Refusal, Timestamp, TooFarAhead,
     limits::{CLOCK_AHEAD_MS_MAX, CLOCK_HELD_MS_MAX},
 };
 
@@ -15,6 +16,9 @@ use yesquel_model::{
 /// records a second, each with half a second to become durable before a request waits for it.
 const CEILING_MS: u64 = 1_000;
 const CEILING_NEAR_MS: u64 = 500;
+
+/// Interval at which the low-water mark is raised while there are changes.
+const LOW_WATER_MS: u64 = 1_000;
 
 /// Longest wait of a starting server for a clock behind its promises. A crash costs less; a clock
 /// further behind was set.
@@ -24,14 +28,15 @@ impl Engine {
     /// Advances the clock to a timestamp of a request, or stops the request: until the timestamp is
     /// near enough, if that is soon.
     pub(crate) fn witness(&mut self, now: Now, seen: Timestamp) -> Result<(), Stop> {
-        self.clock.witness(seen, now.wall_ms).map_err(|ahead| {
-            let fits_at_ms = seen.ms().saturating_sub(CLOCK_AHEAD_MS_MAX);
-            if self.frozen.is_none() && seen.ms() <= now.wall_ms.saturating_add(CLOCK_HELD_MS_MAX) {
-                Stop::Delay { fits_at_ms }
-            } else {
-                Refusal::from(ahead).into()
-            }
-        })
+        self.clock.witness(seen, now.wall_ms).map_err(|_| self.too_far_ahead(now, seen))
+    }
+
+    /// Stops a request whose timestamp is too far ahead: until it is near enough, if that is soon.
+    pub(crate) fn too_far_ahead(&self, now: Now, given: Timestamp) -> Stop {
+        if self.frozen.is_none() && given.ms() <= now.wall_ms.saturating_add(CLOCK_HELD_MS_MAX) {
+            return Stop::Delay { fits_at_ms: given.ms().saturating_sub(CLOCK_AHEAD_MS_MAX) };
+        }
+        Refusal::from(TooFarAhead { given, ours: Timestamp::from_ms(now.wall_ms) }).into()
     }
 
     /// Answers the requests whose timestamps are near enough now.
@@ -81,11 +86,10 @@ impl Engine {
         };
         // Later commits must be above it.
         self.witness(now, snapshot)?;
-        let readable = self.snapshots.readable();
-        if readable.contains(snapshot) {
+        if self.snapshots.serves(snapshot) {
             Ok(snapshot)
         } else {
-            Err(Refusal::SnapshotTooOld { snapshot, oldest: readable.low }.into())
+            Err(Refusal::SnapshotTooOld { snapshot, oldest: self.snapshots.oldest_served() }.into())
         }
     }
 
@@ -99,10 +103,9 @@ impl Engine {
     ) -> Result<Timestamp, Refusal> {
         let present = self.clock.now(now.wall_ms).min(frozen.ceiling);
         let whole = present.min(frozen.whole);
-        let readable = self.snapshots.readable();
-        if seen <= whole && readable.contains(whole) {
+        if seen <= whole && self.snapshots.serves(whole) {
             Ok(whole)
-        } else if seen <= present && readable.contains(present) {
+        } else if seen <= present && self.snapshots.serves(present) {
             // The read is refused later if it meets lost changes.
             Ok(present)
         } else {
@@ -131,7 +134,40 @@ impl Engine {
             (self.ceiling, self.ceiling_before) = (above, above);
             self.log(&LogRecord::Ceiling(above), effects);
         }
+        // No client returns to a server that was stopped, so what only their snapshots see need not
+        // be kept.
+        let low = self.ceiling;
+        if self.last_change > self.snapshots.low() {
+            self.set_low_water(Readable { low, next: low }, effects);
+        }
         self.frozen = Some(Frozen { ceiling: self.ceiling, whole: self.ceiling });
+    }
+
+    /// Returns the ceiling: no timestamp above it has been given out.
+    pub fn ceiling(&self) -> Timestamp {
+        self.ceiling
+    }
+
+    /// Raises the low-water mark as proposed, by a record, if that lets something be collected: once a
+    /// second, or at once when memory is nearly spent. An engine in which nothing changes writes no
+    /// record.
+    pub(crate) fn raise_low_water(&mut self, now: Now, proposed: Readable, effects: &mut Effects) {
+        let Readable { low, next } = self.snapshots.readable();
+        let helps = |from: Timestamp, to: Timestamp| to > from && self.last_change > from;
+        if !helps(low, proposed.low) && !helps(next, proposed.next) {
+            return;
+        }
+        let interval_ms = LOW_WATER_MS.min(self.settings.grace_ms);
+        let is_due = self.raised_at_ms.is_none_or(|raised| now.uptime_ms >= raised + interval_ms);
+        if is_due || self.is_near() {
+            self.raised_at_ms = Some(now.uptime_ms);
+            self.set_low_water(proposed, effects);
+        }
+    }
+
+    pub(crate) fn set_low_water(&mut self, Readable { low, next }: Readable, effects: &mut Effects) {
+        self.log(&LogRecord::LowWater { low, next }, effects);
+        self.snapshots.set(low, next);
     }
 
     /// Returns the present by the server's clock.

@@ -196,7 +196,9 @@ impl Reference {
         self.owners.push((at, owners));
     }
 
-    pub(crate) fn last_commit(&self) -> Timestamp {
-        self.committed.last().map(|(at, _)| *at).unwrap_or_default()
+    /// Time of the last commit that changed something.
+    pub(crate) fn last_change(&self) -> Timestamp {
+        let mut changes = self.committed.iter().rev().filter(|(_, effects)| !effects.is_empty());
+        changes.next().map(|(at, _)| *at).unwrap_or_default()
     }
 }

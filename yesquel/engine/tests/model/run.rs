@@ -9,7 +9,7 @@ use crate::{
     steps::{Step, encode, key, range},
 };
 use answers::SentRequest;
-use yesquel_engine::{Caller, Effects, Engine, EngineSettings, Now};
+use yesquel_engine::{Caller, Effects, Engine, EngineSettings, LogRecord, Now};
 use yesquel_model::{KeyRange, LocalId, NodeId, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
     ByteWriter, Decision, Direction, NewNode, NodeKind, NodeOperation, Operations, Question, Questions,
@@ -25,6 +25,10 @@ pub(crate) struct Run {
     log: Vec<Vec<u8>>,
     /// Records of the last checkpoint, and the log's length then.
     checkpoint: common::Written,
+    /// Engines made from the log alone, and from the last checkpoint and the log after it.
+    from_log: Engine,
+    from_checkpoint: Engine,
+    steps: u64,
     now: Now,
     next_request: u64,
     next_txn: u64,
@@ -47,7 +51,7 @@ fn node(local: u64) -> NodeId {
 }
 
 fn settings() -> EngineSettings {
-    EngineSettings { grace_ms: 100, recover_after_ms: 50, ..EngineSettings::default() }
+    EngineSettings { grace_ms: 100, return_ms: 100, recover_after_ms: 50, ..EngineSettings::default() }
 }
 
 fn leaf(fence: &KeyRange) -> NewNode {
@@ -61,6 +65,9 @@ impl Run {
             effects: Effects::default(),
             log: Vec::new(),
             checkpoint: (Vec::new(), 0),
+            from_log: Engine::new(settings()),
+            from_checkpoint: Engine::new(settings()),
+            steps: 0,
             now: Now { wall_ms: 1_000_000, uptime_ms: 0 },
             next_request: 0,
             next_txn: 0,
@@ -83,6 +90,11 @@ impl Run {
         TxnId { client: 1, number: self.next_txn }
     }
 
+    /// The birth of a transaction that begins to commit.
+    fn birth(&self) -> Timestamp {
+        Timestamp::from_ms(self.now.wall_ms)
+    }
+
     /// Sends a request. The caller handles its reply.
     fn send(&mut self, request: &Request<'_>) -> u64 {
         let mut bytes = Vec::new();
@@ -96,7 +108,12 @@ impl Run {
     /// Takes the replies so far, and logs the records.
     fn replies(&mut self) -> Vec<(u64, Vec<u8>)> {
         let mut effects = std::mem::take(&mut self.effects);
-        self.log.extend(effects.records().map(<[u8]>::to_vec));
+        for record in effects.records() {
+            self.log.push(record.to_vec());
+            let record = LogRecord::decode(record).unwrap();
+            self.from_log.replay(&record);
+            self.from_checkpoint.replay(&record);
+        }
         assert_eq!(self.engine.lsn(), self.log.len() as u64);
         let replies = effects.replies.iter();
         let replies = replies
@@ -125,6 +142,7 @@ impl Run {
         let operations = Operations::decode(&bytes).unwrap();
         let request = self.send(&Request::Commit {
             txn,
+            birth: self.birth(),
             snapshot: None,
             seen: Timestamp::ZERO,
             lease: 0,
@@ -141,6 +159,17 @@ impl Run {
     }
 
     pub(crate) fn step(&mut self, step: &Step) {
+        self.act(step);
+        common::same("made from the log", &self.from_log, &self.engine);
+        common::same("made from checkpoint and log", &self.from_checkpoint, &self.engine);
+        self.steps += 1;
+        if self.steps.is_multiple_of(8) {
+            let engine = common::restore(settings(), &common::write(&mut self.engine.checkpoint()));
+            common::same("made from a checkpoint", &engine, &self.engine);
+        }
+    }
+
+    fn act(&mut self, step: &Step) {
         match step {
             Step::Begin => {
                 let questions = Questions::decode(&[]).unwrap();
@@ -192,6 +221,7 @@ impl Run {
                 let txn = self.txn();
                 let request = Request::Commit {
                     txn,
+                    birth: self.birth(),
                     snapshot,
                     seen: Timestamp::ZERO,
                     lease: 0,
@@ -230,6 +260,7 @@ impl Run {
 
     fn take_checkpoint(&mut self) {
         self.checkpoint = common::write(&mut self.engine.checkpoint());
+        self.from_checkpoint = common::restore(settings(), &self.checkpoint);
     }
 
     fn restart(&mut self) {
@@ -286,7 +317,7 @@ impl Run {
             self.engine.audit().unwrap();
         }
         // All writes are below the mark now.
-        assert!(self.engine.oldest_snapshot() >= self.reference.last_commit());
+        assert!(self.engine.oldest_snapshot() >= self.reference.last_change());
         assert_eq!(self.engine.undecided().count(), 0);
     }
 }

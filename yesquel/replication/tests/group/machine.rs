@@ -2,7 +2,7 @@
 
 use crate::ledger::{proposal_of, state_after};
 use std::collections::{BTreeMap, VecDeque};
-use yesquel_log::{LogError, SegmentWriter, checkpoint, open};
+use yesquel_log::{LogError, LogEvent, LogIdentity, LogPoint, SegmentWriter, checkpoint, open};
 use yesquel_replication::{
     CheckpointHead, CommittedEntry, EntryId, Membership, OutgoingMessage, ReadyWork, RecoveredLog, Replica,
     ReplicaOptions,
@@ -67,7 +67,7 @@ impl RunningReplica {
         let (mut log, mut state, after) = (RecoveredLog::empty(id), 0, newest.unwrap_or(0));
         if newest.is_some() {
             let mut parts: Vec<Vec<u8>> = Vec::new();
-            checkpoint::read(disk, after, |record| {
+            checkpoint::read(disk, LogIdentity::default(), after, |record| {
                 parts.push(record.to_vec());
                 Ok(())
             })?;
@@ -76,10 +76,12 @@ impl RunningReplica {
             log = RecoveredLog::after(id, &head, parts[1].clone());
         }
         let mut positions = BTreeMap::new();
-        let opened = open(disk.clone(), after, |position, record| {
-            if let Some((first, last)) = log.replay(record).unwrap() {
+        let opened = open(disk.clone(), LogIdentity::default(), at(after), |event| {
+            // Records without an index cut nothing.
+            let LogEvent::Record(record) = event else { panic!("the log restarts") };
+            if let Some((first, last)) = log.replay(record.bytes).unwrap() {
                 positions.split_off(&first);
-                positions.extend((first..=last).map(|index| (index, position)));
+                positions.extend((first..=last).map(|index| (index, record.point.position)));
             }
             Ok(())
         })?;
@@ -116,7 +118,7 @@ impl RunningReplica {
         effects.messages.extend(work.messages);
         if let Some((head, data)) = &work.restored {
             self.writer.sync()?;
-            write_checkpoint(disk, self.writer.next_lsn() - 1, head, data)?;
+            write_checkpoint(disk, self.writer.next_position() - 1, head, data)?;
             let head = CheckpointHead::decode(head).unwrap();
             self.state = u64::from_le_bytes(data[..8].try_into().unwrap());
             self.positions.clear();
@@ -127,8 +129,8 @@ impl RunningReplica {
             effects.cut = Some((cut, gone.len() as u64));
         }
         if !work.record.is_empty() {
-            let position = self.writer.next_lsn();
-            self.writer.append(&work.record, &[work.record.len()])?;
+            let position = self.writer.next_position();
+            self.writer.append(0, 0, &work.record, &[work.record.len()])?;
             if let Some((first, last)) = work.entries {
                 self.positions.extend((first..=last).map(|index| (index, position)));
             }
@@ -188,7 +190,7 @@ impl RunningReplica {
         self.writer.sync()?;
         // Records with later entries stay.
         let next = self.positions.range(head.index + 1..).map(|(_, position)| *position).min();
-        let covered = next.unwrap_or(self.writer.next_lsn()) - 1;
+        let covered = next.unwrap_or(self.writer.next_position()) - 1;
         if checkpoint::list(disk)?.last().is_some_and(|last| *last >= covered) {
             return Ok(false);
         }
@@ -198,8 +200,13 @@ impl RunningReplica {
     }
 }
 
+/// A record at a position, without an index: entries have theirs in the records.
+fn at(position: u64) -> LogPoint {
+    LogPoint { position, ..LogPoint::default() }
+}
+
 fn write_checkpoint(disk: &SimulatedDisk, position: u64, head: &[u8], data: &[u8]) -> Result<(), LogError> {
-    checkpoint::write(disk, position, |put| {
+    checkpoint::write(disk, LogIdentity::default(), at(position), |put| {
         put(head)?;
         put(data)
     })?;

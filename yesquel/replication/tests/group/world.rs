@@ -189,8 +189,9 @@ impl World {
             self.ledger.restored(id, index, state);
             self.counts.one("checkpoints received");
         }
+        let term = self.machines[&id].running.as_ref().map_or(0, |running| running.replica.status().term);
         for (entry, state) in &effects.committed {
-            self.ledger.commit(id, entry, *state);
+            self.ledger.commit((id, term), entry, *state);
         }
         self.counts.add("entries applied", effects.committed.len() as u64);
         if let Some((index, membership)) = effects.membership

@@ -21,8 +21,16 @@ fn long(bytes: usize) -> Vec<u8> {
     let operations = Operations::decode(&bytes).unwrap();
     let (txn, seen) = (TxnId { client: 1, number: 1 }, Timestamp::ZERO);
     let mut request = Vec::new();
-    Request::Commit { txn, snapshot: None, seen, lease: 0, staged: None, operations }
-        .write(&mut ByteWriter(&mut request));
+    Request::Commit {
+        txn,
+        birth: crate::support::birth(),
+        snapshot: None,
+        seen,
+        lease: 0,
+        staged: None,
+        operations,
+    }
+    .write(&mut ByteWriter(&mut request));
     request
 }
 

@@ -30,8 +30,16 @@ fn commit(number: u64, operations: &[NodeOperation<'_>]) -> Vec<u8> {
     let operations = Operations::decode(&bytes).unwrap();
     let (txn, seen) = (TxnId { client: 1, number }, Timestamp::ZERO);
     let mut request = Vec::new();
-    Request::Commit { txn, snapshot: None, seen, lease: 0, staged: None, operations }
-        .write(&mut ByteWriter(&mut request));
+    Request::Commit {
+        txn,
+        birth: crate::support::birth(),
+        snapshot: None,
+        seen,
+        lease: 0,
+        staged: None,
+        operations,
+    }
+    .write(&mut ByteWriter(&mut request));
     request
 }
 

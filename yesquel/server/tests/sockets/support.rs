@@ -5,7 +5,7 @@ use std::{
     net::{SocketAddr, TcpListener, TcpStream},
     sync::Arc,
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 use yesquel_engine::EngineSettings;
 use yesquel_model::{NodeId, ServerId, Timestamp, TreeId};
@@ -28,6 +28,12 @@ pub(crate) struct Served {
 
 /// Maximum number of clients.
 pub(crate) const CLIENTS_MAX: usize = 10;
+
+/// The birth of a transaction that begins now.
+pub(crate) fn birth() -> Timestamp {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    Timestamp::from_ms(now.as_millis() as u64)
+}
 
 /// Starts a server for ten clients, with the system's clock.
 pub(crate) fn serve(core: impl FnOnce(SocketReplies) -> Core) -> Served {

@@ -8,11 +8,12 @@ use std::{
     rc::Rc,
     sync::Arc,
     task::{Poll, Waker},
+    time::Duration,
 };
-use yesquel_engine::{Caller, Now, VoteQuery};
-use yesquel_model::ServerId;
-use yesquel_node::GroupCore;
-use yesquel_transport::{HeartbeatSource, LossCause, LostCall, Transport};
+use yesquel_engine::{Caller, Now};
+use yesquel_model::{ServerId, Timestamp};
+use yesquel_node::PeerQuery;
+use yesquel_transport::{HeartbeatSource, LossCause, LostCall, ReplyHandler, Transport};
 use yesquel_wire::{ClientHeartbeat, Request};
 
 /// The connection number of a server's calls to itself.
@@ -61,18 +62,18 @@ pub(crate) struct SimulatedConnection {
 }
 
 /// A call of a server to another one.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct PeerCall {
+#[derive(Debug)]
+pub(crate) struct PeerCall {
     server: usize,
     /// The incarnation of the calling server.
     epoch: u64,
     content: PeerCallContent,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 enum PeerCallContent {
     /// A question for a vote.
-    Query(VoteQuery),
+    Query(PeerQuery),
     /// A report that was sent at a time.
     Report { sent: Now },
 }
@@ -84,6 +85,8 @@ pub(crate) struct PendingRequest {
     waker: Option<Waker>,
     /// Set if a server calls another one.
     by_server: Option<PeerCall>,
+    /// Takes the reply if no task waits for it.
+    handler: Option<ReplyHandler>,
 }
 
 impl Cluster {
@@ -129,8 +132,9 @@ impl Cluster {
 
     /// Sends a request and returns the number of the call.
     fn call(&mut self, peer: usize, server: usize, bytes: Vec<u8>, by_server: Option<PeerCall>) -> u64 {
+        let is_by_server = by_server.is_some();
         let number = self.new_call(by_server);
-        if by_server.is_none() && !self.count_call(peer) {
+        if !is_by_server && !self.count_call(peer) {
             return number;
         }
         if let (Some(task), Some(on_request), Ok(request)) =
@@ -143,7 +147,7 @@ impl Cluster {
                 self.links[link].calls.push(number);
                 self.send(link, MessageBody::Request { call: number, bytes });
                 let ClientProcess { calls, ref cuts, .. } = self.processes[peer];
-                let cut = cuts.iter().find(|(call, ..)| by_server.is_none() && *call == calls);
+                let cut = cuts.iter().find(|(call, ..)| !is_by_server && *call == calls);
                 if let Some((_, after_us, cut)) = cut.copied() {
                     self.after(after_us, SimulationEvent::Cut { link, cut });
                 }
@@ -248,15 +252,19 @@ impl Cluster {
     /// Ends a call with a reply, or with a failure.
     pub(super) fn complete(&mut self, call: u64, reply: Result<Vec<u8>, ()>) {
         let Some(known) = self.calls.get_mut(&call) else { return };
-        if let Some(PeerCall { server, epoch, content }) = known.by_server {
+        if let Some(PeerCall { server, epoch, content }) = known.by_server.take() {
             self.calls.remove(&call);
             if let (Ok(reply), true) = (reply, self.is_up(server, epoch)) {
                 match content {
-                    PeerCallContent::Query(query) => self.on_peer_reply(server, query, &reply),
+                    PeerCallContent::Query(query) => self.on_peer_reply(server, &query, &reply),
                     PeerCallContent::Report { sent } => self.on_report(server, sent, &reply),
                 }
             }
             return;
+        }
+        if let Some(handler) = known.handler.take() {
+            self.calls.remove(&call);
+            return handler(reply.as_deref().map_err(|()| lost(ServerId::default())));
         }
         known.reply.get_or_insert(reply);
         known.waker.take().into_iter().for_each(Waker::wake);
@@ -336,18 +344,18 @@ impl Cluster {
             // Servers that the client has not called yet must keep its snapshots too.
             for server in 0..SERVERS {
                 let Some(link) = self.link(peer, server) else { continue };
-                if self.links[link].heartbeat != Some(heartbeat) {
-                    self.links[link].heartbeat = Some(heartbeat);
-                    self.send(link, MessageBody::Heartbeat { client, heartbeat });
+                if self.links[link].heartbeat.as_ref() != Some(&heartbeat) {
+                    self.links[link].heartbeat = Some(heartbeat.clone());
+                    self.send(link, MessageBody::Heartbeat { client, heartbeat: heartbeat.clone() });
                 }
             }
         }
     }
 
     /// Sends a server's question for another one's vote.
-    pub(super) fn ask(&mut self, server: usize, query: VoteQuery) {
-        let bytes = GroupCore::query_bytes(&query);
-        self.call_server(server, usize::from(query.server.0), bytes, PeerCallContent::Query(query));
+    pub(super) fn ask(&mut self, server: usize, query: PeerQuery) {
+        let (bytes, other) = (query.bytes(), usize::from(query.server().0));
+        self.call_server(server, other, bytes, PeerCallContent::Query(query));
     }
 
     /// Sends the reports of a server to the others.
@@ -381,6 +389,11 @@ pub struct LocalTransport {
     pub(crate) server: usize,
 }
 
+fn lost(server: ServerId) -> LostCall {
+    let (place, why) = (format!("server {}", server.0), "simulated".to_owned());
+    LostCall { place, cause: LossCause::Other, why }
+}
+
 async fn wait(cluster: SharedCluster, server: ServerId, number: u64) -> Result<Vec<u8>, LostCall> {
     poll_fn(move |context| {
         let mut cluster = cluster.borrow_mut();
@@ -388,11 +401,7 @@ async fn wait(cluster: SharedCluster, server: ServerId, number: u64) -> Result<V
         match call.reply.take() {
             Some(reply) => {
                 cluster.calls.remove(&number);
-                Poll::Ready(reply.map_err(|()| LostCall {
-                    place: format!("server {}", server.0),
-                    cause: LossCause::Other,
-                    why: "simulated".to_owned(),
-                }))
+                Poll::Ready(reply.map_err(|()| lost(server)))
             }
             None => {
                 call.waker = Some(context.waker().clone());
@@ -413,6 +422,23 @@ impl Transport for Network {
         wait(Rc::clone(&self.cluster), server, number)
     }
 
+    fn send(&self, server: ServerId, request: &[u8], handler: ReplyHandler) {
+        let mut cluster = self.cluster.borrow_mut();
+        let number = cluster.call(self.peer, usize::from(server.0), request.to_vec(), None);
+        if let Some(call) = cluster.calls.get_mut(&number) {
+            call.handler = Some(handler);
+        }
+    }
+
+    fn uptime(&self) -> Duration {
+        Duration::from_micros(self.cluster.borrow().now_us())
+    }
+
+    fn clock(&self) -> Timestamp {
+        let mut cluster = self.cluster.borrow_mut();
+        (0..SERVERS).map(|server| Timestamp::from_ms(cluster.clock(server).wall_ms)).max().unwrap_or_default()
+    }
+
     fn set_heartbeat_source(&self, heartbeats: Arc<dyn HeartbeatSource>) {
         self.cluster.borrow_mut().processes[self.peer].heartbeats = Some(Arc::downgrade(&heartbeats));
     }
@@ -429,6 +455,24 @@ impl Transport for LocalTransport {
         let number = cluster.new_call(None);
         cluster.handle(self.server, Caller { connection: OWN, request: number }, request);
         wait(Rc::clone(&self.cluster), server, number)
+    }
+
+    fn send(&self, server: ServerId, request: &[u8], handler: ReplyHandler) {
+        assert_eq!(usize::from(server.0), self.server, "a call to another server");
+        let mut cluster = self.cluster.borrow_mut();
+        let number = cluster.new_call(None);
+        if let Some(call) = cluster.calls.get_mut(&number) {
+            call.handler = Some(handler);
+        }
+        cluster.handle(self.server, Caller { connection: OWN, request: number }, request);
+    }
+
+    fn uptime(&self) -> Duration {
+        Duration::from_micros(self.cluster.borrow().now_us())
+    }
+
+    fn clock(&self) -> Timestamp {
+        Timestamp::from_ms(self.cluster.borrow_mut().clock(self.server).wall_ms)
     }
 
     fn set_heartbeat_source(&self, heartbeats: Arc<dyn HeartbeatSource>) {

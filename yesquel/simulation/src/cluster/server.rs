@@ -9,15 +9,16 @@ use std::{
     sync::Weak,
     task::{Poll, Waker},
 };
-use yesquel_engine::{Caller, EngineSettings, LogRecord, Now, VoteQuery};
+use yesquel_engine::{Caller, Engine, EngineSettings, LogRecord, Now};
+use yesquel_log::LogIdentity;
 use yesquel_model::{ServerId, Timestamp, TxnId};
 use yesquel_node::{
     CheckpointWriter, GroupCore, GroupLog, GroupWork, LogFailure, LogOptions, LogSizes, OpenError,
-    OpenedGroup, ReplySink, open_group,
+    OpenedGroup, PeerQuery, ReplySink, open_group,
 };
 use yesquel_seeds::Random;
 use yesquel_transport::HeartbeatSource;
-use yesquel_wire::{ClientHeartbeat, Decision};
+use yesquel_wire::{ClientHeartbeat, Decision, Malformed};
 
 const TICK_US: u64 = 50_000;
 /// Interval of reports to the other servers.
@@ -47,6 +48,8 @@ impl ReplySink for StepReplies {
 /// A running server.
 pub(crate) struct RunningServer {
     pub(super) core: GroupCore,
+    /// An engine made from a checkpoint at the start and the records since, as a replica's.
+    made_again: Engine,
     log: GroupLog<SimulatedDisk>,
     is_writing: bool,
     checkpoint: Option<CheckpointWriter<SimulatedDisk>>,
@@ -95,6 +98,8 @@ impl SimulatedServer {
             server: ServerId(self.number as u16),
             recover_after_ms: 200,
             grace_ms: 2_000,
+            // Snapshots of some servers outlive a restart.
+            return_ms: 1_000 * ((self.number as u64 + 1) % 2),
             // At two cells a node with many is split into parts of one.
             node_cells_max: 4 - self.number % 3,
             node_load_max: 5,
@@ -113,7 +118,8 @@ impl SimulatedServer {
         // Some servers preallocate the log.
         let preallocated_bytes = self.segment_bytes % 3 * 300;
         let sizes = LogSizes { segment_bytes_max: self.segment_bytes, preallocated_bytes };
-        open_group(self.disk.clone(), self.settings(), options, sizes)
+        let identity = LogIdentity { group: self.number as u16, ..LogIdentity::default() };
+        open_group(self.disk.clone(), identity, self.settings(), options, sizes)
     }
 }
 
@@ -123,9 +129,21 @@ fn fact(record: &[u8]) -> Option<LogFact> {
         Ok(LogRecord::Prepare { txn, participants, .. }) => {
             Some(LogFact::VotedYes(txn, participants.iter().collect()))
         }
-        Ok(LogRecord::Decide { txn, decision }) => Some(LogFact::Decided(txn, decision)),
+        Ok(LogRecord::Decide { txn, decision, .. }) => Some(LogFact::Decided(txn, decision)),
         _ => None,
     }
+}
+
+/// Makes an engine from a checkpoint of this moment.
+fn made_again(engine: &Engine, settings: EngineSettings) -> Engine {
+    let (mut checkpoint, mut made) = (engine.checkpoint(), Engine::new(settings));
+    let written: Result<(), Malformed> = checkpoint.write(|record| {
+        made.replay(&LogRecord::decode(record)?);
+        Ok(())
+    });
+    assert_eq!(written, Ok(()));
+    made.restored(checkpoint.lsn());
+    made
 }
 
 impl Cluster {
@@ -147,15 +165,19 @@ impl Cluster {
         let result = act(running, now, &replies);
         let last = running.core.engine().lsn();
         let made = running.core.records().iter().rev().zip((before + 1..=last).rev());
-        let facts: Vec<(u64, LogFact)> =
-            made.filter_map(|(record, lsn)| Some((lsn, fact(record)?))).collect();
-        server.facts.extend(facts.into_iter().rev());
+        let made: Vec<(&[u8], u64)> = made.collect();
+        for (record, lsn) in made.into_iter().rev() {
+            server.facts.extend(fact(record).map(|fact| (lsn, fact)));
+            if let Ok(record) = LogRecord::decode(record) {
+                running.made_again.replay(&record);
+            }
+        }
         if running.core.has_work() {
             running.background.take().into_iter().for_each(Waker::wake);
         }
-        let queries = running.core.take_vote_queries();
+        let queries = running.core.take_queries();
         replies.0.into_inner().into_iter().for_each(|(caller, reply)| self.reply(caller, reply));
-        queries.iter().for_each(|query| self.ask(at, *query));
+        queries.into_iter().for_each(|query| self.ask(at, query));
         self.begin_write(at);
         Some(result)
     }
@@ -182,11 +204,11 @@ impl Cluster {
     }
 
     pub(super) fn on_news(&mut self, at: usize, connection: u64, client: u64, heartbeat: ClientHeartbeat) {
-        self.step(at, |running, now, _| running.core.on_heartbeat(now, connection, client, heartbeat));
+        self.step(at, |running, _, _| running.core.on_heartbeat(connection, client, &heartbeat));
     }
 
     /// Takes the answer of another server to a question.
-    pub(super) fn on_peer_reply(&mut self, at: usize, query: VoteQuery, reply: &[u8]) {
+    pub(super) fn on_peer_reply(&mut self, at: usize, query: &PeerQuery, reply: &[u8]) {
         let recovered = self.step(at, |running, now, sink| {
             let before = running.core.engine().undecided().count();
             running.core.on_peer_reply(now, query, reply, sink);
@@ -218,6 +240,12 @@ impl Cluster {
             self.on_news(at, OWN, heartbeats.client(), heartbeats.heartbeat());
         }
         self.step(at, |running, now, sink| running.core.tick(now, sink));
+        if let Some(running) = &self.servers[at].running {
+            // Records after a disk failure reach no disk.
+            let is_same = running.core.failure().is_some()
+                || running.made_again.canonical() == running.core.engine().canonical();
+            assert!(is_same, "server {at}: made again from checkpoint and log, its state differs");
+        }
         self.after(TICK_US, SimulationEvent::Tick { server: at, epoch });
     }
 
@@ -359,12 +387,14 @@ impl Cluster {
         if let Err(wrong) = core.engine().audit() {
             panic!("server {at} after its restart: {wrong}");
         }
+        let made_again = made_again(core.engine(), server.settings());
         server.facts.retain(|(lsn, _)| *lsn <= synced);
         server.synced = synced;
         server.epoch += 1;
         server.started_us = self.schedule.now_us();
         server.running = Some(RunningServer {
             core,
+            made_again,
             log,
             is_writing: false,
             checkpoint: None,

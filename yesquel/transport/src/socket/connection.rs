@@ -6,10 +6,11 @@ use super::{
     Address, ConnectError, SocketOptions,
     channel::{Channel, is_late},
     connect_error::ConnectStep,
+    lost_connection::LostConnection,
     reply_slots::{Delivered, ReplySlots},
 };
 use crate::{
-    HeartbeatSource, LossCause,
+    HeartbeatSource, ReplyHandler,
     wait::{self, CHECK_EVERY},
 };
 use std::{
@@ -80,28 +81,6 @@ pub(super) struct ServerConnection {
     /// Why the connection is closed.
     lost: OnceLock<LostConnection>,
     timeout: Duration,
-}
-
-/// Why a request was not sent, or has no reply.
-#[derive(Debug, Clone)]
-pub(super) struct LostConnection {
-    pub(super) cause: LossCause,
-    pub(super) why: String,
-}
-
-impl LostConnection {
-    pub(super) fn other(why: impl Into<String>) -> LostConnection {
-        LostConnection { cause: LossCause::Other, why: why.into() }
-    }
-
-    pub(super) fn cancelled() -> LostConnection {
-        LostConnection { cause: LossCause::Cancelled, why: String::new() }
-    }
-
-    /// From an error of the operating system.
-    fn of(error: &io::Error) -> LostConnection {
-        LostConnection { cause: LossCause::Disconnected, why: error.to_string() }
-    }
 }
 
 /// A request in flight. Polling it may receive for all threads.
@@ -205,9 +184,10 @@ impl ServerConnection {
     /// Closes the connection and fails all requests.
     pub(super) fn close_with(&self, why: LostConnection) {
         // The first reason counts.
-        let _ = self.lost.set(why);
+        let _ = self.lost.set(why.clone());
         self.channel.close();
         self.slots.all_waiting().into_iter().for_each(Waker::wake);
+        self.slots.fail_handlers(&why);
     }
 
     /// Sends a request; the future returns its reply.
@@ -219,6 +199,31 @@ impl ServerConnection {
         let full = || LostConnection::other("as many requests are under way as a connection may have");
         let slot = self.slots.open().ok_or_else(full)?;
         self.under_way.fetch_add(1, Relaxed);
+        self.queue(slot, request, heartbeats);
+        Ok(InFlightCall { connection: Arc::clone(self), slot, is_cancelled: false })
+    }
+
+    /// Sends a request whose reply a handler takes.
+    pub(super) fn send(
+        &self,
+        request: &[u8],
+        heartbeats: Option<&Arc<dyn HeartbeatSource>>,
+        handler: ReplyHandler,
+    ) -> Result<(), ReplyHandler> {
+        if self.is_closed() {
+            return Err(handler);
+        }
+        let slot = self.slots.open_handled(handler)?;
+        self.queue(slot, request, heartbeats);
+        if let Some(why) = self.lost.get() {
+            // It may have been closed before the slot was opened.
+            self.slots.fail_handlers(why);
+        }
+        Ok(())
+    }
+
+    /// Queues a request, and sends it unless another thread does.
+    fn queue(&self, slot: u32, request: &[u8], heartbeats: Option<&Arc<dyn HeartbeatSource>>) {
         let mut sending = self.lock();
         sending.outbox.push(u64::from(slot) + 1, request);
         let expected = self.expected.load(Relaxed);
@@ -237,7 +242,6 @@ impl ServerConnection {
             }
             self.send_all(sending, heartbeats);
         }
-        Ok(InFlightCall { connection: Arc::clone(self), slot, is_cancelled: false })
     }
 
     /// Returns the reply if it has come; otherwise receives, unless another thread does.
@@ -260,7 +264,7 @@ impl ServerConnection {
                 Err(TryLockError::WouldBlock) => return Poll::Pending,
             };
             // Outside of the role: the check may call servers itself.
-            if !self.receive(role, slot) && wait::check_cancelled() {
+            if !self.receive(role, Some(slot)) && wait::check_cancelled() {
                 return Poll::Ready(Err(LostConnection::cancelled()));
             }
         }
@@ -357,11 +361,21 @@ impl ServerConnection {
         }
     }
 
-    /// As the receiver: hands out replies until the own one has come. Returns false if nothing came
-    /// for a while.
-    fn receive(&self, mut role: MutexGuard<'_, Receiving>, own: u32) -> bool {
+    /// Takes the replies that no thread waits for, unless another thread receives.
+    pub(super) fn receive_handled(&self) {
+        if self.slots.has_handlers()
+            && let Ok(role) = self.receiving.try_lock()
+        {
+            self.receive(role, None);
+        }
+    }
+
+    /// As the receiver: hands out replies until the own one has come, or all that handlers take.
+    /// Returns false if nothing came for a while.
+    fn receive(&self, mut role: MutexGuard<'_, Receiving>, own: Option<u32>) -> bool {
         let Receiving { inbox, wakers, quiet } = &mut *role;
-        while !self.slots.is_done(own) && !self.is_closed() {
+        let is_done = || own.map_or(!self.slots.has_handlers(), |own| self.slots.is_done(own));
+        while !is_done() && !self.is_closed() {
             match self.channel.receive(inbox) {
                 Ok(false) => {}
                 Ok(true) => self.flush(),
@@ -376,7 +390,7 @@ impl ServerConnection {
             let taken = inbox.take(|number, reply| {
                 let slot = number.checked_sub(1).and_then(|slot| u32::try_from(slot).ok());
                 match slot.map_or(Delivered::Unexpected, |slot| self.slots.deliver(slot, reply)) {
-                    Delivered::Stored(waker) if slot != Some(own) => wakers.extend(waker),
+                    Delivered::Stored(waker) if slot != own => wakers.extend(waker),
                     Delivered::Stored(_) | Delivered::Unwanted => {}
                     Delivered::Unexpected => unexpected = true,
                 }
@@ -392,7 +406,7 @@ impl ServerConnection {
                 }
                 Ok(()) => {}
             }
-            self.expected.store(wakers.len() as u32 + 1, Relaxed);
+            self.expected.store(wakers.len() as u32 + u32::from(own.is_some()), Relaxed);
             wakers.drain(..).for_each(Waker::wake);
         }
         drop(role);

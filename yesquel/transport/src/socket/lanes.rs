@@ -6,7 +6,7 @@
 //! that may overtake others go by a lane: for the server, a new connection of a client means that
 //! nothing more comes by the old one, and that holds for the shared connection.
 
-use super::connection::{LostConnection, ServerConnection};
+use super::{connection::ServerConnection, lost_connection::LostConnection};
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,

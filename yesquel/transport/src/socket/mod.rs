@@ -9,17 +9,19 @@ mod channel;
 mod connect_error;
 mod connection;
 mod lanes;
+mod lost_connection;
 mod reply_slots;
 
 pub use address::{Address, AddressError, DEFAULT_PORT};
 pub use connect_error::{ConnectError, ConnectStep};
 
 use crate::{
-    HeartbeatSource, LostCall, OPENED_BEFORE_FORK, Transport,
+    HeartbeatSource, LostCall, OPENED_BEFORE_FORK, ReplyHandler, Transport,
     wait::{CHECK_EVERY, check_cancelled, was_cancelled},
 };
-use connection::{LostConnection, ServerConnection};
+use connection::ServerConnection;
 use lanes::{LANES, LaneGuard, Lanes};
+use lost_connection::LostConnection;
 use std::{
     fmt,
     sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
@@ -225,6 +227,8 @@ impl SharedLinks {
             if let Some(heartbeats) = shared.heartbeats.get() {
                 shared.links.iter().for_each(|link| link.connection().report(heartbeats));
             }
+            // Threads that wait for a reply take the others along; perhaps none does.
+            shared.links.iter().for_each(|link| link.connection().receive_handled());
             // Lanes must not delay the heartbeats of other servers.
             let connect_timeout = shared.options.connect_timeout.min(REPORT_EVERY);
             for link in &shared.links {
@@ -290,9 +294,14 @@ impl SocketTransport {
     }
 }
 
+/// The place of a server in error messages.
+fn place(link: Option<&ServerLink>, server: ServerId) -> String {
+    link.map_or_else(|| format!("server {}", server.0), |link| link.address.to_string())
+}
+
 impl SocketTransport {
     /// Sends a request now, not when the future is polled.
-    fn send<'a>(
+    fn call_by<'a>(
         &'a self,
         server: ServerId,
         request: &[u8],
@@ -326,13 +335,7 @@ impl SocketTransport {
                 Ok(call) => call.await,
                 Err(lost) => Err(lost),
             };
-            reply.map_err(|LostConnection { cause, why }| {
-                let place =
-                    link.map_or_else(|| format!("server {}", server.0), |link| link.address.to_string());
-                // The reason may begin with the address too.
-                let why = why.strip_prefix(&format!("{place}: ")).map(str::to_owned).unwrap_or(why);
-                LostCall { place, cause, why }
-            })
+            reply.map_err(|lost| lost.at(place(link, server)))
         }
     }
 }
@@ -343,7 +346,7 @@ impl Transport for SocketTransport {
         server: ServerId,
         request: &[u8],
     ) -> impl Future<Output = Result<Vec<u8>, LostCall>> + use<'a> {
-        self.send(server, request, false)
+        self.call_by(server, request, false)
     }
 
     fn call_unordered(
@@ -351,7 +354,26 @@ impl Transport for SocketTransport {
         server: ServerId,
         request: &[u8],
     ) -> impl Future<Output = Result<Vec<u8>, LostCall>> {
-        self.send(server, request, true)
+        self.call_by(server, request, true)
+    }
+
+    fn send(&self, server: ServerId, request: &[u8], handler: ReplyHandler) {
+        let shared = &self.0.0;
+        let link = shared.links.iter().find(|link| link.server == server);
+        if shared.generation != fork::generation() {
+            return handler(Err(LostConnection::other(OPENED_BEFORE_FORK).at(place(link, server))));
+        }
+        let refused = match link {
+            Some(link) => link.connection().send(request, shared.heartbeats.get(), handler).err(),
+            None => Some(handler),
+        };
+        if let Some(handler) = refused {
+            handler(Err(LostConnection::other("it is not connected").at(place(link, server))));
+        }
+    }
+
+    fn clock(&self) -> Timestamp {
+        self.now()
     }
 
     fn set_heartbeat_source(&self, heartbeats: Arc<dyn HeartbeatSource>) {

@@ -1,9 +1,12 @@
 //! Slots for the replies of the requests in flight on a connection.
 
+use super::lost_connection::LostConnection;
+use crate::ReplyHandler;
 use std::{
+    fmt,
     sync::{
         Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst},
     },
     task::Waker,
 };
@@ -20,11 +23,19 @@ enum SlotPhase {
     Abandoned,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct ReplySlot {
     phase: SlotPhase,
     reply: Vec<u8>,
     waker: Option<Waker>,
+    /// Takes the reply if no caller waits for it.
+    handler: Option<ReplyHandler>,
+}
+
+impl fmt::Debug for ReplySlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReplySlot").field("phase", &self.phase).finish_non_exhaustive()
+    }
 }
 
 /// The slots of a connection. A request's number is its slot plus one; no other request has it
@@ -37,6 +48,8 @@ pub(super) struct ReplySlots {
     waiting: Box<[AtomicU64]>,
     /// Number of words of these bits ever in use: usually few.
     words: AtomicUsize,
+    /// Open slots with a handler.
+    handled: AtomicU32,
 }
 
 /// What became of a reply.
@@ -58,6 +71,7 @@ impl ReplySlots {
             free: Mutex::new((0..count).rev().collect()),
             waiting: (0..count.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
             words: AtomicUsize::new(0),
+            handled: AtomicU32::new(0),
         }
     }
 
@@ -99,6 +113,35 @@ impl ReplySlots {
         Some(reply)
     }
 
+    /// Opens a slot for a request whose reply a handler takes. Gives the handler back if no slot is
+    /// free.
+    pub(super) fn open_handled(&self, handler: ReplyHandler) -> Result<u32, ReplyHandler> {
+        let Some(slot) = self.free().pop() else { return Err(handler) };
+        let mut own = self.lock(slot);
+        (own.phase, own.handler) = (SlotPhase::Open, Some(handler));
+        self.handled.fetch_add(1, SeqCst);
+        Ok(slot)
+    }
+
+    /// Whether a handler waits for a reply.
+    pub(super) fn has_handlers(&self) -> bool {
+        self.handled.load(SeqCst) > 0
+    }
+
+    /// Tells the handlers that no reply will come.
+    pub(super) fn fail_handlers(&self, lost: &LostConnection) {
+        if !self.has_handlers() {
+            return;
+        }
+        for slot in 0..self.slots.len() as u32 {
+            let handler = self.lock(slot).handler.take();
+            if let Some(handler) = handler {
+                self.handled.fetch_sub(1, SeqCst);
+                handler(Err(lost.clone().at("a server".to_owned())));
+            }
+        }
+    }
+
     /// Whether the reply has come.
     pub(super) fn is_done(&self, slot: u32) -> bool {
         self.lock(slot).phase == SlotPhase::Done
@@ -111,6 +154,14 @@ impl ReplySlots {
         }
         let mut own = self.lock(slot);
         match own.phase {
+            SlotPhase::Open if own.handler.is_some() => {
+                let handler = std::mem::take(&mut *own).handler;
+                drop(own);
+                self.free().push(slot);
+                self.handled.fetch_sub(1, SeqCst);
+                handler.into_iter().for_each(|handler| handler(Ok(reply)));
+                Delivered::Unwanted
+            }
             SlotPhase::Open => {
                 self.waiting[slot as usize / 64].fetch_and(!(1 << (slot % 64)), SeqCst);
                 own.reply.extend_from_slice(reply);

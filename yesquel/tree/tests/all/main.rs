@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
+mod attributes;
 mod bulk_load;
 mod circles;
 mod durable;

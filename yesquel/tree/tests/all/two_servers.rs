@@ -1,15 +1,12 @@
 //! Transactions over trees at two servers.
 
-use std::{
-    cell::{Cell, RefCell},
-    future::Future,
-};
+use std::{cell::Cell, future::Future, sync::Arc};
 use yesquel_client::Client;
 use yesquel_embedded::EmbeddedServer;
 use yesquel_engine::{Engine, EngineSettings, Now};
 use yesquel_model::{Refusal, ServerId};
 use yesquel_server::Time;
-use yesquel_transport::{LostCall, Transport, block_on};
+use yesquel_transport::{HeartbeatSource, LostCall, ReplyHandler, Transport, block_on};
 use yesquel_tree::{Splitter, TreeError, Trees};
 use yesquel_wire::{Reply, Request};
 
@@ -28,8 +25,6 @@ struct Both {
     servers: [EmbeddedServer; 2],
     /// Whether the second server's disk fills up as it receives decisions.
     is_full: Cell<bool>,
-    /// Servers that received Forget.
-    forgot: RefCell<Vec<ServerId>>,
 }
 
 impl Both {
@@ -39,11 +34,19 @@ impl Both {
                 EngineSettings { server: ServerId(number), node_cells_max: 4, ..EngineSettings::default() };
             EmbeddedServer::in_memory(settings, Steps(0))
         };
-        Both { servers: [0, 1].map(server), is_full: Cell::new(false), forgot: RefCell::default() }
+        Both { servers: [0, 1].map(server), is_full: Cell::new(false) }
     }
 
     fn trees(&self, client: u64) -> Trees<&Both> {
         Trees::new(Client::new(self, client))
+    }
+
+    /// The answer of a server that cannot log a decision, if it is one.
+    fn refused(&self, server: ServerId, request: &[u8]) -> Option<Vec<u8>> {
+        let is_decision = matches!(Request::decode(request).unwrap(), Request::Decide { .. });
+        let mut bytes = Vec::new();
+        Reply::Refused { operation: None, refusal: Refusal::DiskFailed }.write(&mut bytes);
+        (self.is_full.get() && server == ServerId(1) && is_decision).then_some(bytes)
     }
 
     /// Splits the large nodes of a server. Returns their number.
@@ -62,24 +65,18 @@ impl Transport for Both {
         server: ServerId,
         request: &[u8],
     ) -> impl Future<Output = Result<Vec<u8>, LostCall>> + use<'a> {
-        let decoded = Request::decode(request).unwrap();
-        if let Request::Forget { .. } = decoded {
-            self.forgot.borrow_mut().push(server);
+        self.servers[usize::from(server.0)].call(server, request)
+    }
+
+    fn send(&self, server: ServerId, request: &[u8], handler: ReplyHandler) {
+        match self.refused(server, request) {
+            Some(refused) => handler(Ok(&refused)),
+            None => self.servers[usize::from(server.0)].send(server, request, handler),
         }
-        let is_refused =
-            self.is_full.get() && server == ServerId(1) && matches!(decoded, Request::Decide { .. });
-        let answer = (!is_refused).then(|| self.servers[usize::from(server.0)].call(server, request));
-        async move {
-            match answer {
-                Some(answer) => answer.await,
-                None => {
-                    let mut bytes = Vec::new();
-                    let refusal = Refusal::DiskFailed;
-                    Reply::Refused { operation: None, refusal }.write(&mut bytes);
-                    Ok(bytes)
-                }
-            }
-        }
+    }
+
+    fn set_heartbeat_source(&self, heartbeats: Arc<dyn HeartbeatSource>) {
+        self.servers.iter().for_each(|server| server.set_heartbeat_source(Arc::clone(&heartbeats)));
     }
 }
 
@@ -135,18 +132,25 @@ fn a_long_value_for_a_dropped_tree_is_refused() {
     assert_eq!(block_on(txn.commit()), Err(TreeError::NoTree(tree.root().tree)));
 }
 
-/// A client keeps an outcome while a server that has voted could not log it, as the server will ask
-/// for it.
+/// The end of a transaction is kept for a server that has voted and could not log the decision, as
+/// that server will ask for it.
 #[test]
-fn an_outcome_is_kept_for_a_server_that_could_not_log_it() {
+fn an_end_is_kept_for_a_server_that_could_not_log_it() {
     let both = Both::new();
     let trees = both.trees(1);
     let all = [0, 1].map(|server| block_on(trees.create(ServerId(server))).unwrap());
-    for (is_full, forgot) in [(true, 0), (false, 2)] {
-        both.is_full.set(is_full);
+    let commit = |key: u8| {
         let mut txn = trees.begin();
-        all.iter().for_each(|tree| txn.put(*tree, &[u8::from(is_full)], b"value").unwrap());
+        all.iter().for_each(|tree| txn.put(*tree, &[key], b"value").unwrap());
         block_on(txn.commit()).unwrap();
-        assert_eq!(both.forgot.borrow().len(), forgot, "is full: {is_full}");
-    }
+        // The client reports what is settled; it goes into the log with the next commit.
+        both.servers.iter().for_each(EmbeddedServer::tick);
+        both.servers[0].core().status().transactions.ends
+    };
+    both.is_full.set(true);
+    assert_eq!([0, 1, 2].map(commit), [1, 2, 3]);
+    both.is_full.set(false);
+    // Its client decides anew.
+    commit(3);
+    assert!(commit(4) <= 2);
 }

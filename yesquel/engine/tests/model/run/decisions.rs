@@ -5,7 +5,6 @@ use crate::{
     reference::{Effect, PreparedTxn, Verdict},
     steps::{Do, encode},
 };
-use yesquel_engine::VoteQuery;
 use yesquel_model::{Conflict, Refusal, Timestamp};
 use yesquel_wire::{Decision, Operations, Participants, Reply, Request, TransactionOutcome, Vote};
 
@@ -22,6 +21,8 @@ impl Run {
         let too_old = !self.engine.is_kept(snapshot);
         let request = self.send(&Request::Prepare {
             txn,
+            birth: self.birth(),
+            waits: false,
             snapshot: Some(snapshot),
             seen,
             participants,
@@ -61,14 +62,17 @@ impl Run {
         let at = Timestamp(at.0 + late);
         if recovery {
             self.engine.recover(self.now, txn, &mut self.effects);
-            let ask = VoteQuery { server: OTHER, txn };
-            assert_eq!(self.effects.vote_queries, [ask]);
-            self.effects.vote_queries.clear();
+            let asked = std::mem::take(&mut self.effects.vote_queries);
+            let [ask] = &asked[..] else { panic!("{asked:?}") };
+            assert_eq!((ask.server, ask.txn, &*ask.participants), (OTHER, txn, &[US, OTHER][..]));
             let vote = if commit { Vote::Yes { at, participants: Participants::NONE } } else { Vote::No };
             self.engine.on_vote(self.now, ask, &vote, &mut self.effects);
         } else {
             let decision = if commit { Decision::Commit(at) } else { Decision::Abort };
-            let request = self.send(&Request::Decide { txn, decision });
+            let participants = Participants::encode(&[US, OTHER]);
+            let participants = Participants::decode(&participants).unwrap();
+            let birth = self.birth();
+            let request = self.send(&Request::Decide { txn, birth, participants, decision });
             let reply =
                 self.effects.replies.iter().position(|reply| reply.caller.request == request).unwrap();
             self.effects.replies.remove(reply);
@@ -90,11 +94,13 @@ impl Run {
     pub(super) fn again(&mut self, which: usize, several: bool) {
         let ended = &self.ended[usize::from(several)];
         let Some((txn, decision)) = which.checked_rem(ended.len()).map(|which| ended[which]) else { return };
-        let (seen, operations) = (Timestamp::ZERO, Operations::NONE);
+        let (seen, operations, birth) = (Timestamp::ZERO, Operations::NONE, self.birth());
         let (question, again) = if several {
             let participants = Participants::NONE;
             let prepare = Request::Prepare {
                 txn,
+                birth,
+                waits: false,
                 snapshot: None,
                 seen,
                 participants,
@@ -102,11 +108,11 @@ impl Run {
                 staged: None,
                 operations,
             };
-            (Request::Resolve { txn }, prepare)
+            (Request::Resolve { txn, birth, participants, is_voter: false }, prepare)
         } else {
             (
-                Request::Outcome { txn },
-                Request::Commit { txn, snapshot: None, seen, lease: 0, staged: None, operations },
+                Request::Outcome { txn, birth },
+                Request::Commit { txn, birth, snapshot: None, seen, lease: 0, staged: None, operations },
             )
         };
         let reply = self.reply_to(&question);
@@ -119,27 +125,41 @@ impl Run {
         let reply = self.reply_to(&again);
         let reply = Reply::decode(&reply).unwrap();
         match decision {
-            Decision::Commit(at) => {
-                assert!([Reply::Committed(at), Reply::Voted(at)].contains(&reply), "{reply:?}")
-            }
+            _ if several => assert_eq!(reply, Reply::Vote(Vote::Decided(decision))),
+            Decision::Commit(at) => assert_eq!(reply, Reply::Committed(at)),
             Decision::Abort => assert!(given_up(&reply), "{reply:?}"),
         }
     }
 
     pub(super) fn unborn(&mut self, several: bool) {
         let txn = self.txn();
-        let question = if several { Request::Resolve { txn } } else { Request::Outcome { txn } };
+        let (birth, participants) = (self.birth(), Participants::NONE);
+        let question = match several {
+            true => Request::Resolve { txn, birth, participants, is_voter: false },
+            false => Request::Outcome { txn, birth },
+        };
         let reply = self.reply_to(&question);
         let no = [Reply::Vote(Vote::No), Reply::Outcome(TransactionOutcome::Decided(Decision::Abort))];
         assert_eq!(Reply::decode(&reply).unwrap(), no[usize::from(!several)]);
-        let (seen, operations, participants) = (Timestamp::ZERO, Operations::NONE, Participants::NONE);
-        let request = if several {
-            Request::Prepare { txn, snapshot: None, seen, participants, lease: 0, staged: None, operations }
-        } else {
-            Request::Commit { txn, snapshot: None, seen, lease: 0, staged: None, operations }
+        let (seen, operations) = (Timestamp::ZERO, Operations::NONE);
+        let (snapshot, lease, staged, waits) = (None, 0, None, false);
+        let request = match several {
+            true => Request::Prepare {
+                txn,
+                birth,
+                waits,
+                snapshot,
+                seen,
+                participants,
+                lease,
+                staged,
+                operations,
+            },
+            false => Request::Commit { txn, birth, snapshot, seen, lease, staged, operations },
         };
         let reply = self.reply_to(&request);
-        assert!(given_up(&Reply::decode(&reply).unwrap()));
+        let reply = Reply::decode(&reply).unwrap();
+        assert!(reply == Reply::Vote(Vote::Decided(Decision::Abort)) || given_up(&reply), "{reply:?}");
     }
 }
 

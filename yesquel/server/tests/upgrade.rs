@@ -1,0 +1,116 @@
+//! Folders of format 1 are refused, and upgraded.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+
+use std::{fs, ops::ControlFlow, path::Path};
+use yesquel_engine::{Caller, EngineSettings};
+use yesquel_model::{ServerId, TxnId};
+use yesquel_server::{
+    Core, CoreError, DataFolder, DataFolderError, LogOptions, ReplySink, UpgradeError, UpgradeOutcome,
+    WallTime, upgrade,
+};
+
+struct NoReplies;
+
+impl ReplySink for NoReplies {
+    fn deliver(&self, _: Caller, _: &[u8]) {}
+}
+
+/// A copy of a folder that the last version with format 1 wrote.
+fn old_folder(name: &str) -> tempfile::TempDir {
+    let place = tempfile::tempdir().unwrap();
+    let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/format-1").join(name);
+    for entry in fs::read_dir(old).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), place.path().join(entry.file_name())).unwrap();
+    }
+    place
+}
+
+fn open(place: &Path, server: u16) -> Result<Core, CoreError> {
+    let settings = EngineSettings { server: ServerId(server), ..EngineSettings::default() };
+    Core::open(DataFolder::take(place)?, settings, LogOptions::default(), WallTime::default(), NoReplies)
+}
+
+fn run(place: &Path) -> Result<UpgradeOutcome, UpgradeError> {
+    upgrade(place, &mut |_, _| ControlFlow::Continue(()))
+}
+
+#[test]
+fn an_old_folder_is_refused_and_upgraded() {
+    for (name, server) in [("server-0", 0), ("server-3", 3)] {
+        let place = old_folder(name);
+        let files = |place: &Path| {
+            let mut names: Vec<String> = fs::read_dir(place)
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect();
+            names.sort();
+            names
+        };
+        let before = files(place.path());
+        let error = open(place.path(), server).unwrap_err();
+        let is_it =
+            matches!(error, CoreError::Folder(DataFolderError::OldFormat { is_interrupted: false, .. }));
+        assert!(is_it, "{error}");
+        let command = format!("yesquel upgrade --data {}", place.path().display());
+        assert!(error.to_string().contains(&command), "{error}");
+        fs::remove_file(place.path().join("lock")).unwrap();
+        assert_eq!(files(place.path()), before, "nothing else changes");
+
+        let done = run(place.path()).unwrap();
+        let UpgradeOutcome::Upgraded { cluster, group, records, nodes, bytes } = done else {
+            panic!("{done:?}")
+        };
+        assert!(group == ServerId(server) && records > 0 && nodes > 0 && bytes > 0, "{done:?}");
+        let folder = format!("group-{server:05}");
+        assert_eq!(files(place.path()), [&folder, "lock", "machine"]);
+        let machine = fs::read_to_string(place.path().join("machine")).unwrap();
+        assert!(machine.contains(&format!("cluster {cluster}\nhome-group {server}\n")), "{machine}");
+
+        let core = open(place.path(), server).unwrap();
+        let status = core.status();
+        assert!(status.log.lsn > records, "{status:?}");
+        core.with_engine(|engine| {
+            engine.audit().unwrap();
+            let undecided: Vec<TxnId> = engine.undecided().collect();
+            assert_eq!(undecided, [TxnId { client: 7, number: 2 }]);
+        });
+        drop(core);
+        assert_eq!(run(place.path()).unwrap(), UpgradeOutcome::Current { deleted: 0 });
+        drop(open(place.path(), server).unwrap());
+    }
+}
+
+/// After step 4 neither the old release nor this one opens the folder.
+#[test]
+fn an_upgrade_that_was_interrupted_is_named() {
+    let place = old_folder("server-0");
+    let owner = place.path().join("server");
+    fs::write(&owner, "format 2\n").unwrap();
+    let error = open(place.path(), 0).unwrap_err();
+    assert!(error.to_string().contains("the upgrade of the folder has not finished"), "{error}");
+    // Nothing names the server: somebody has written this.
+    let error = run(place.path()).unwrap_err();
+    assert!(matches!(error, UpgradeError::Folder(DataFolderError::NoOwner { .. })), "{error}");
+    fs::remove_file(&owner).unwrap();
+    assert!(matches!(run(place.path()).unwrap(), UpgradeOutcome::Upgraded { .. }));
+    drop(open(place.path(), 0).unwrap());
+}
+
+#[test]
+fn there_may_be_nothing_to_upgrade() {
+    let place = tempfile::tempdir().unwrap();
+    assert_eq!(run(place.path()).unwrap(), UpgradeOutcome::Empty);
+    // A server that was started and stopped at once.
+    fs::write(place.path().join("server"), "format 1\nserver 3\n").unwrap();
+    let done = run(place.path()).unwrap();
+    assert!(matches!(done, UpgradeOutcome::Upgraded { group: ServerId(3), records: 0, .. }), "{done:?}");
+    drop(open(place.path(), 3).unwrap());
+    let missing = place.path().join("missing");
+    assert!(matches!(run(&missing), Err(UpgradeError::Folder(DataFolderError::Io { .. }))));
+    assert!(!missing.exists(), "no folder is created");
+    let core = open(place.path(), 3).unwrap();
+    assert!(matches!(run(place.path()), Err(UpgradeError::Folder(DataFolderError::InUse { .. }))));
+    drop(core);
+}
