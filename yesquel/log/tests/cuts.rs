@@ -113,7 +113,7 @@ fn run(seed: u64) {
                     // A checkpoint of durable records. Later ones may be cut.
                     let durable = log.counting().into_iter().map(|(point, _)| point);
                     let durable = durable.filter(|point| point.position <= writer.synced_position());
-                    let last = durable.filter(|point| point.index > 0).last();
+                    let last = durable.filter(|point| point.index > 0).max_by_key(|point| point.position);
                     last.is_none_or(|last| {
                         log.after = last;
                         writer.delete_up_to(last.position).is_ok()

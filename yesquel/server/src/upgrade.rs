@@ -148,7 +148,7 @@ impl<'a, 'b, D: DiskTree + Clone> Upgrade<'a, 'b, D> {
         let new = self.disk.subfolder(UPGRADE);
         self.disk.create_folder(UPGRADE).map_err(self.failed())?;
         machine.write(&new)?;
-        let nodes = state.engine.nodes_by_server().values().map(|count| *count as u64).sum();
+        let nodes = state.engine.nodes_by_server().values().sum();
         let bytes = self.write_group(&new, &machine, &state)?;
         // Step 4: from here on the old release refuses the folder.
         write_file(self.disk, OWNER_UNFINISHED, OWNER, &format!("format {FORMAT}\n"))?;
