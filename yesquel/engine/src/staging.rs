@@ -84,6 +84,7 @@ impl Staging {
         let name = TxnId { client, number: staged.number };
         match self.all.get(&name) {
             Some(parts) if parts.parts.len() as u64 == staged.parts => Ok(self.remove(name)),
+            // Parts are missing: they have expired. Others go by a record only.
             _ => Err(Refusal::GivenUp(name)),
         }
     }

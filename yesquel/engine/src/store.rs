@@ -358,6 +358,11 @@ impl NodeStore {
         }
     }
 
+    /// Whether nodes with garbage wait for the next held snapshot, or for the low-water mark, to rise.
+    pub(crate) fn garbage_waits(&self) -> (bool, bool) {
+        (!self.garbage.is_empty(), !self.pinned_garbage.is_empty())
+    }
+
     /// Collects what no readable snapshot sees, in at most `nodes_max` nodes, copying no more than
     /// `room` bytes. What is left comes first in the next call. If memory is tight, nodes return
     /// spare capacity.

@@ -261,17 +261,23 @@ fn an_idle_server_writes_no_record() {
     for settings in [EngineSettings::default(), returning()] {
         for from_checkpoint in [true, false] {
             server.settings = settings;
+            let records = server.log.len();
             server.restart(from_checkpoint);
             server.pass(60_000);
+            // One, to collect what the replay has made again.
+            assert!(server.log.len() <= records + 1);
+            let records = server.log.len();
+            server.pass(3_600_000);
             assert_eq!(server.log.len(), records);
         }
     }
+    let marks = server.marks();
     // Reads write ceilings only.
     for _ in 0..50 {
         server.read(None, 0, b"a").unwrap();
         server.pass(100);
     }
-    assert_eq!(server.marks(), marks + 2, "and two after the last change");
+    assert_eq!(server.marks(), marks);
 }
 
 /// A dropped tree is readable at snapshots before, also after a restart.

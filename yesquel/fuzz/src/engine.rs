@@ -387,7 +387,7 @@ impl EngineRun {
             self.restart();
         }
         same(&self.restored(), &self.engine);
-        // Every waiting caller waits for physical time, a lease, or an undecided transaction.
+        // Every waiting caller waits for physical time, a lease or an undecided transaction.
         self.now.wall_ms += 1_000_000;
         self.now.uptime_ms += 1_000_000;
         self.engine.tick(self.now, &mut self.effects);

@@ -90,8 +90,6 @@ pub struct GroupCore {
     clocks: Now,
     clock: MachineClock,
     watch: ClockWatch,
-    /// A report to other servers, and the record that must be on disk before it leaves.
-    horizon: Option<(HorizonReport, u64)>,
     /// The state that the last tick has acted on.
     noted_state: ClockState,
     /// Whether requests of clients are handled; otherwise they are held.
@@ -108,6 +106,10 @@ pub struct GroupCore {
     failed: Option<String>,
     sync_wanted: Option<SyncWanted>,
     queries: Vec<PeerQuery>,
+    /// What this group tells the others about its horizon, and what it will tell them once a record
+    /// is on disk.
+    horizon: HorizonReport,
+    next_horizon: Option<(HorizonReport, u64)>,
     log_bytes: u64,
     pub(crate) last_checkpoint: Option<LastCheckpoint>,
 }
@@ -132,7 +134,6 @@ impl GroupCore {
     ) -> GroupCore {
         GroupCore {
             watch: ClockWatch::new(engine.server(), 0),
-            horizon: None,
             noted_state: ClockState::Agrees,
             engine,
             clocks: Now::default(),
@@ -147,6 +148,8 @@ impl GroupCore {
             failed: None,
             sync_wanted: None,
             queries: Vec::new(),
+            horizon: HorizonReport::default(),
+            next_horizon: None,
             log_bytes,
             last_checkpoint: None,
         }
@@ -251,30 +254,27 @@ impl GroupCore {
     /// Returns the report to other servers.
     fn report(&mut self) -> PeerReport {
         let (oldest, more) = self.engine.held_by_clients();
-        let horizon = self.durable_horizon();
-        PeerReport { server: self.engine.server(), wall_ms: self.clocks.wall_ms, oldest, more, horizon }
+        let (server, wall_ms, horizon) = (self.engine.server(), self.clocks.wall_ms, self.horizon());
+        PeerReport { server, wall_ms, oldest, more, horizon }
     }
 
-    /// Returns what this group states about old transactions, once the records that it depends on
-    /// are on disk.
-    fn durable_horizon(&mut self) -> Option<HorizonReport> {
-        let (_, needs_lsn) = self.horizon.get_or_insert_with(|| self.engine.report());
-        let is_durable = self.durability.is_none() || *needs_lsn <= self.synced;
-        if is_durable { self.horizon.take().map(|(report, _)| report) } else { None }
-    }
-
-    /// Takes another server's report.
-    fn take_report(&mut self, now: Now, report: PeerReport) {
-        self.engine.hold_for_peer(now, report.server, report.oldest, report.more);
-        if let Some(horizon) = report.horizon {
-            self.engine.on_report(report.server, horizon);
+    /// Returns the last report on the horizon of which all that it states is on disk.
+    fn horizon(&mut self) -> HorizonReport {
+        let is_synced = |lsn: u64| self.durability.is_none() || lsn <= self.synced;
+        if let Some((report, _)) = self.next_horizon.take_if(|(_, lsn)| is_synced(*lsn)) {
+            self.horizon = report;
         }
+        if self.next_horizon.is_none() {
+            self.next_horizon = Some(self.engine.report());
+        }
+        self.horizon.clone()
     }
 
     /// Takes another server's report, and answers with the own one.
     fn exchange(&mut self, now: Now, caller: Caller, report: &[u8]) -> Result<(), Malformed> {
         let report = PeerReport::decode(report)?;
-        self.take_report(now, report);
+        self.engine.hold_for_peer(now, report.server, report.oldest, report.more);
+        self.engine.on_report(report.server, report.horizon);
         let own = self.report().encode();
         self.effects.push_reply(caller, |bytes| bytes.extend_from_slice(&own));
         Ok(())
@@ -290,7 +290,8 @@ impl GroupCore {
         let Ok(report) = PeerReport::decode(reply) else { return };
         let round_trip_ms = self.clocks.uptime_ms.saturating_sub(sent.uptime_ms);
         self.watch.compare(report.server, report.wall_ms, round_trip_ms, self.clocks);
-        self.take_report(now, report);
+        self.engine.hold_for_peer(now, report.server, report.oldest, report.more);
+        self.engine.on_report(report.server, report.horizon);
     }
 
     /// Refuses the requests that wait, once the clock differs.

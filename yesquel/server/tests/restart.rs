@@ -18,8 +18,8 @@ use yesquel_server::{
     Core, CoreError, DataFolder, DataFolderError, Durability, LogOptions, ReplySink, WallTime,
 };
 use yesquel_wire::{
-    Answer, ByteWriter, Decision, Expect, NewNode, NodeKind, NodeOperation, Operations, Question, Questions,
-    Reply, Request, TransactionOutcome, WriteOperation,
+    Answer, ByteWriter, Decision, Expect, NewNode, NodeKind, NodeOperation, Operations, Participants,
+    Question, Questions, Reply, Request, TransactionOutcome, WriteOperation,
 };
 
 struct Replies(Sender<Vec<u8>>);
@@ -135,6 +135,49 @@ fn a_shutdown_does_not_wait_for_the_sync_interval() {
     drop(server);
     let mut server = Server::open(place.path(), options).unwrap();
     assert_eq!(server.get(1).unwrap(), b"before");
+}
+
+/// What another participant may rely on is on disk when it is told, however rarely a server syncs
+/// the commits of its own: votes at once, decisions within a second.
+#[test]
+fn votes_and_decisions_are_on_disk_under_every_durability() {
+    for durability in [Durability::None, Durability::Interval(3_600_000)] {
+        let place = tempfile::tempdir().unwrap();
+        let options = LogOptions { durability, ..LogOptions::default() };
+        let mut server = Server::open(place.path(), options).unwrap();
+        server.create();
+        let participants = Participants::encode(&[ServerId(0), ServerId(1)]);
+        let participants = Participants::decode(&participants).unwrap();
+        for number in 0..3 {
+            server.put(number, b"unsynced");
+            let key = number.to_be_bytes();
+            let write =
+                WriteOperation::Put { key: &key, value: b"voted", expect: Expect::Any, is_large: false };
+            let operations = Operations::encode(&[NodeOperation { node: root(), write }]);
+            let (txn, birth) = (TxnId { client: 8, number: 1 + number }, birth());
+            let (waits, snapshot, seen, lease, staged) = (false, None, Timestamp::ZERO, 0, None);
+            let operations = Operations::decode(&operations).unwrap();
+            let reply = server.ask(&Request::Prepare {
+                txn,
+                birth,
+                waits,
+                snapshot,
+                seen,
+                participants,
+                lease,
+                staged,
+                operations,
+            });
+            let Ok(Reply::Voted(at)) = Reply::decode(&reply) else { panic!() };
+            let is_synced =
+                |server: &Server| server.core.synced().0 == server.core.with_engine(|engine| engine.lsn());
+            assert!(is_synced(&server), "{durability}");
+            let decision = Decision::Commit(at);
+            let reply = server.ask(&Request::Decide { txn, birth, participants, decision });
+            assert_eq!(Reply::decode(&reply), Ok(Reply::Done));
+            assert!(is_synced(&server), "{durability}");
+        }
+    }
 }
 
 /// After a clean stop the clock continues where it was, any number of times.

@@ -17,8 +17,8 @@ pub struct PeerReport {
     pub oldest: [Option<Timestamp>; 2],
     /// Whether they hold further snapshots above these two.
     pub more: bool,
-    /// What the server states about old transactions; `None`: nothing new is durable.
-    pub horizon: Option<HorizonReport>,
+    /// The group's horizon, and what it has prepared below.
+    pub horizon: HorizonReport,
 }
 
 impl PeerReport {
@@ -34,7 +34,7 @@ impl PeerReport {
         let mut writer = ByteWriter(&mut bytes);
         writer.byte(PEER_REPORT).number(u64::from(self.server.0)).number(self.wall_ms);
         writer.timestamp(oldest).timestamp(next).byte(self.more.into());
-        writer.bytes(&self.horizon.as_ref().map(HorizonReport::encode).unwrap_or_default());
+        writer.bytes(&self.horizon.encode());
         bytes
     }
 
@@ -54,10 +54,7 @@ impl PeerReport {
             1 => true,
             _ => return Err(before.malformed("a flag that is neither 0 nor 1")),
         };
-        let horizon = match reader.bytes()? {
-            [] => None,
-            bytes => Some(HorizonReport::decode(bytes)?),
-        };
+        let horizon = HorizonReport::decode(reader.bytes()?)?;
         Ok(PeerReport { server, wall_ms, oldest, more, horizon })
     }
 }
@@ -69,13 +66,11 @@ mod tests {
 
     #[test]
     fn reports_round_trip() {
-        let prepared = vec![TxnId { client: 3, number: 4 }];
-        let horizon = Some(HorizonReport { horizon: Timestamp(8), prepared });
-        for (oldest, more, horizon) in
-            [([None; 2], false, None), ([Some(Timestamp(9)), Some(Timestamp(12))], true, horizon)]
-        {
-            let (server, wall_ms) = (ServerId(7), 1_700_000_000_000);
-            let report = PeerReport { server, wall_ms, oldest, more, horizon };
+        for (oldest, more) in [([None; 2], false), ([Some(Timestamp(9)), Some(Timestamp(12))], true)] {
+            let prepared = vec![TxnId { client: 3, number: 4 }];
+            let horizon = HorizonReport { horizon: Timestamp(7), prepared };
+            let wall_ms = 1_700_000_000_000;
+            let report = PeerReport { server: ServerId(7), wall_ms, oldest, more, horizon };
             let bytes = report.encode();
             assert!(PeerReport::is_report(&bytes));
             assert_eq!(PeerReport::decode(&bytes), Ok(report));

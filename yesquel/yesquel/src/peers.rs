@@ -68,6 +68,7 @@ impl Peers {
                 tls: options.tls.clone(),
                 connect_timeout: CONNECT_TIMEOUT,
                 timeout: TIMEOUT,
+                close_timeout: Duration::ZERO,
                 lanes: 0,
             };
             let (queries, receiver) = sync_channel(QUEUED_MAX);

@@ -153,8 +153,9 @@ impl Engine {
     /// record.
     pub(crate) fn raise_low_water(&mut self, now: Now, proposed: Readable, effects: &mut Effects) {
         let Readable { low, next } = self.snapshots.readable();
-        let helps = |from: Timestamp, to: Timestamp| to > from && self.last_change > from;
-        if !helps(low, proposed.low) && !helps(next, proposed.next) {
+        let (queued, pinned) = self.store.garbage_waits();
+        let helps = |from: Timestamp, to: Timestamp, waits| to > from && (self.last_change > from || waits);
+        if !helps(low, proposed.low, queued || pinned) && !helps(next, proposed.next, queued) {
             return;
         }
         let interval_ms = LOW_WATER_MS.min(self.settings.grace_ms);

@@ -318,7 +318,8 @@ impl Groups {
     }
 }
 
-fn put(group: usize, keys: &[&[u8]]) -> Vec<u8> {
+/// Operations that write some cells.
+pub(crate) fn put(group: usize, keys: &[&[u8]]) -> Vec<u8> {
     let write = |key| WriteOperation::Put { key, value: b"value", expect: Expect::Any, is_large: false };
     let operations = keys.iter().map(|key| NodeOperation { node: node(group), write: write(key) });
     Operations::encode(&operations.collect::<Vec<_>>())

@@ -1,9 +1,9 @@
 //! Votes, decisions and their durability.
 
-use crate::support::{Groups, decoded, is_vote, txn};
+use crate::support::{Groups, decoded, is_vote, put, txn};
 use yesquel_engine::ReplyDurability;
 use yesquel_model::{Refusal, Timestamp};
-use yesquel_wire::{Decision, Reply, TransactionOutcome, Vote};
+use yesquel_wire::{Decision, Operations, Reply, Request, Staged, TransactionOutcome, Vote};
 
 const BOTH: [usize; 2] = [0, 1];
 
@@ -133,4 +133,22 @@ fn recovery_backs_off() {
     // It has not voted.
     assert_eq!(groups.groups[0].engine.undecided().count(), 0);
     assert!(is_vote(&groups.vote(0, txn(1, 1), groups.birth(), true), &Vote::Decided(Decision::Abort)));
+}
+
+/// Staged parts go by a record only: a request that names too many does not drop them.
+#[test]
+fn a_request_that_names_missing_parts_drops_none() {
+    let mut groups = Groups::new(1);
+    let operations = put(0, &[b"a"]);
+    let operations = Operations::decode(&operations).unwrap();
+    let stage = Request::Stage { name: txn(1, 9), part: 0, operations };
+    assert_eq!(decoded(&groups.ask(0, 1, &stage)), Reply::Done);
+    let mut commit = |number, parts| {
+        let (txn, birth, staged) = (txn(1, number), groups.birth(), Some(Staged { number: 9, parts }));
+        let (snapshot, seen, lease, operations) = (None, Timestamp::ZERO, 0, Operations::NONE);
+        groups.ask(0, 1, &Request::Commit { txn, birth, snapshot, seen, lease, staged, operations })
+    };
+    let refused = Reply::Refused { operation: None, refusal: Refusal::GivenUp(txn(1, 9)) };
+    assert_eq!(decoded(&commit(1, 2)), refused);
+    assert!(matches!(decoded(&commit(2, 1)), Reply::Committed(_)));
 }

@@ -1,7 +1,7 @@
 //! A byte stream in both directions, plain or encrypted. One thread at a time sends, and one
 //! receives.
 
-use super::{Address, ConnectError, ConnectStep, SocketOptions};
+use super::{Address, ConnectError, ConnectStep, SocketOptions, send_queue};
 use crate::wait::{CHECK_EVERY, check_cancelled, was_cancelled};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -322,6 +322,24 @@ impl Channel {
             if came || tls.wants_write() {
                 return Ok(tls.wants_write());
             }
+        }
+    }
+
+    /// Ends the sending side: the server gets what was sent, and then the end.
+    pub(super) fn end_sending(&self) {
+        // It may be closed already.
+        let _ = match &self.socket {
+            Socket::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            Socket::Unix(stream) => stream.shutdown(Shutdown::Write),
+        };
+    }
+
+    /// Whether something that was sent has not reached the server's machine. What is sent by a Unix
+    /// socket is there at once.
+    pub(super) fn has_unacknowledged(&self) -> bool {
+        match &self.socket {
+            Socket::Tcp(stream) => send_queue::bytes(stream.as_fd()).is_ok_and(|bytes| bytes > 0),
+            Socket::Unix(_) => false,
         }
     }
 

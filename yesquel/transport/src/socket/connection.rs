@@ -36,6 +36,9 @@ use yesquel_wire::{
 /// servers.
 const HEARTBEAT_EVERY: Duration = Duration::from_millis(200);
 
+/// How long a connection that is to be closed waits for input at a time.
+const FINISH_STEP: Duration = Duration::from_millis(5);
+
 /// Requests in flight on a lane.
 const LANE_REQUESTS_MAX: u32 = 16;
 
@@ -367,6 +370,22 @@ impl ServerConnection {
             && let Ok(role) = self.receiving.try_lock()
         {
             self.receive(role, None);
+        }
+    }
+
+    /// Before the connection is closed: waits until the server's machine has the requests without a
+    /// waiting caller, by a deadline. A connection that is closed with unread input is reset, which
+    /// discards what was not sent yet.
+    pub(super) fn finish(&self, until: Instant) {
+        if self.is_closed() || !self.slots.has_handlers() {
+            return;
+        }
+        self.channel.end_sending();
+        if self.channel.timeout(FINISH_STEP).is_err() {
+            return;
+        }
+        while self.channel.has_unacknowledged() && !self.is_closed() && Instant::now() < until {
+            self.receive_handled();
         }
     }
 

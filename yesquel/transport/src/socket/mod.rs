@@ -11,6 +11,7 @@ mod connection;
 mod lanes;
 mod lost_connection;
 mod reply_slots;
+mod send_queue;
 
 pub use address::{Address, AddressError, DEFAULT_PORT};
 pub use connect_error::{ConnectError, ConnectStep};
@@ -46,6 +47,8 @@ pub struct SocketOptions {
     pub connect_timeout: Duration,
     /// How long a server may be silent while a reply is due.
     pub timeout: Duration,
+    /// How long closing may wait for what was sent to arrive.
+    pub close_timeout: Duration,
     /// Connections to a server beside the shared one, for few concurrent threads; at most four are
     /// made.
     pub lanes: u32,
@@ -59,6 +62,7 @@ impl Default for SocketOptions {
             tls: None,
             connect_timeout: Duration::from_secs(5),
             timeout: Duration::from_secs(30),
+            close_timeout: Duration::from_millis(100),
             lanes: LANES,
         }
     }
@@ -205,6 +209,10 @@ impl Drop for SocketHandle {
         }
         *self.0.ended() = true;
         self.0.end.notify_all();
+        // A process may exit right after a commit: its decisions must arrive, for readers wait for
+        // them.
+        let until = Instant::now() + self.0.options.close_timeout;
+        self.0.links.iter().for_each(|link| link.connection().finish(until));
         for link in &self.0.links {
             link.connection().close_with(LostConnection::other("it was closed"));
             link.lanes.end();
