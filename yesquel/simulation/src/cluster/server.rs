@@ -21,6 +21,8 @@ use yesquel_transport::HeartbeatSource;
 use yesquel_wire::{ClientHeartbeat, Decision, Malformed};
 
 const TICK_US: u64 = 50_000;
+/// Ticks from one comparison of a server's engine with the one made again to the next.
+const COMPARED_TICKS: u64 = 16;
 /// Interval of reports to the other servers.
 const REPORT_US: u64 = 400_000;
 
@@ -240,7 +242,9 @@ impl Cluster {
             self.on_news(at, OWN, heartbeats.client(), heartbeats.heartbeat());
         }
         self.step(at, |running, now, sink| running.core.tick(now, sink));
-        if let Some(running) = &self.servers[at].running {
+        // A comparison takes as long as many steps.
+        let is_due = (self.schedule.now_us() / TICK_US).is_multiple_of(COMPARED_TICKS);
+        if let Some(running) = self.servers[at].running.as_ref().filter(|_| is_due) {
             // Records after a disk failure reach no disk.
             let is_same = running.core.failure().is_some()
                 || running.made_again.canonical() == running.core.engine().canonical();
