@@ -13,8 +13,7 @@ use yesquel_client::{Client, SentCounts, Writes};
 use yesquel_model::{Conflict, KeyRange, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_seeds::check_seeds;
 use yesquel_simulation::{
-    Application, Cluster, InjectedFault, Network, SERVERS, SharedCluster, TASKS_PER_PROCESS, TaskFuture,
-    pause, run,
+    Application, Cluster, InjectedFault, Network, SharedCluster, TASKS_PER_PROCESS, TaskFuture, pause, run,
 };
 use yesquel_transport::Transport;
 use yesquel_wire::{
@@ -49,9 +48,10 @@ struct Tasks {
 
 impl Application for Tasks {
     fn set_up(&self, network: Network) -> TaskFuture {
+        let servers = self.cluster.borrow().server_count();
         Box::pin(async move {
             let client = Client::new(network, 1_000_000);
-            for server in 0..SERVERS {
+            for server in 0..servers {
                 let mut writes = Writes::new();
                 let new = NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() };
                 writes.push(&NodeOperation { node: node(server), write: WriteOperation::Create(new) });

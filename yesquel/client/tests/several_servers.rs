@@ -16,7 +16,7 @@ use yesquel_client::{Client, CommitError, RequestError, Writes};
 use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId};
 use yesquel_seeds::{Random, check_steps};
 use yesquel_simulation::{
-    Application, Cluster, EventCounts, InjectedFault, Network, SERVERS, SharedCluster, TASKS,
+    Application, Cluster, EventCounts, InjectedFault, Network, SERVERS_MAX, SharedCluster, TASKS,
     TASKS_PER_PROCESS, TaskFuture, draw_faults, outcomes, pause, run,
 };
 use yesquel_wire::{Answer, Expect, NewNode, NodeKind, NodeOperation, Question, WriteOperation};
@@ -48,7 +48,7 @@ fn steps(seed: u64) -> Vec<Step> {
     let slow = [1_000, 20_000, 200_000][random.next(3) as usize];
     for _ in 0..100 + random.next(200) {
         let (task, pause_us) = (random.next(TASKS as u64) as usize, random.next(slow));
-        let mut account = || (random.next(SERVERS as u64) as usize, random.next(ACCOUNTS));
+        let mut account = || (random.next(SERVERS_MAX as u64) as usize, random.next(ACCOUNTS));
         let (from, to) = (account(), account());
         let act = match random.next(4) {
             0 => Act::Audit { first: from.0 },
@@ -84,9 +84,9 @@ async fn balances(
 }
 
 /// Reads all accounts and checks their sum.
-async fn audit(client: &Client<Network>, first: usize) -> Result<(), RequestError> {
-    let all = balances(client, &mut None, (0..SERVERS).map(|server| (first + server) % SERVERS)).await?;
-    assert_eq!(all.values().sum::<i64>(), START_BALANCE * SERVERS as i64 * ACCOUNTS as i64, "{all:?}");
+async fn audit(client: &Client<Network>, first: usize, servers: usize) -> Result<(), RequestError> {
+    let all = balances(client, &mut None, (0..servers).map(|server| (first + server) % servers)).await?;
+    assert_eq!(all.values().sum::<i64>(), START_BALANCE * servers as i64 * ACCOUNTS as i64, "{all:?}");
     Ok(())
 }
 
@@ -136,9 +136,10 @@ struct Bank {
 
 impl Application for Bank {
     fn set_up(&self, network: Network) -> TaskFuture {
+        let servers = self.cluster.borrow().server_count();
         Box::pin(async move {
             let client = Client::new(network, 1_000_000);
-            for server in 0..SERVERS {
+            for server in 0..servers {
                 let mut writes = Writes::new();
                 let new = NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() };
                 writes.push(&NodeOperation { node: node(server), write: WriteOperation::Create(new) });
@@ -153,6 +154,7 @@ impl Application for Bank {
         std::array::from_fn(|number| -> TaskFuture {
             let task = process * TASKS_PER_PROCESS + number;
             let (cluster, programs) = (Rc::clone(&self.cluster), Rc::clone(&self.programs));
+            let servers = cluster.borrow().server_count();
             let (client, seen) = (Rc::clone(&client), Rc::clone(&self.seen));
             Box::pin(async move {
                 loop {
@@ -161,10 +163,12 @@ impl Application for Bank {
                     pause(&cluster, pause_us).await;
                     match act {
                         Act::Transfer { from, to, amount } => {
+                            // The run may have fewer servers.
+                            let [from, to] = [from, to].map(|(server, number)| (server % servers, number));
                             transfer(&client, from, to, amount, &seen).await;
                         }
                         Act::Audit { first } => {
-                            if audit(&client, first).await.is_ok() {
+                            if audit(&client, first, servers).await.is_ok() {
                                 count(&seen.audits);
                             }
                         }
@@ -175,11 +179,12 @@ impl Application for Bank {
     }
 
     fn observe(&self, network: Network, client: u64) -> TaskFuture {
+        let servers = self.cluster.borrow().server_count();
         // A healthy cluster answers: readers resolve transactions that dead clients left undecided.
         Box::pin(async move {
             let client = Client::new(network, client);
-            for first in 0..SERVERS {
-                audit(&client, first).await.unwrap();
+            for first in 0..servers {
+                audit(&client, first, servers).await.unwrap();
             }
         })
     }

@@ -7,7 +7,7 @@ pub use network::{LocalTransport, Network};
 pub use server::{LogFact, next_work};
 
 use crate::{
-    fault::{InjectedFault, PEERS, PROCESSES, SERVERS, TASKS, process_of},
+    fault::{InjectedFault, PEERS, PROCESSES, SERVERS_MAX, TASKS, process_of, server_count},
     schedule::EventQueue,
 };
 use network::{MessageBody, PendingRequest, SimulatedConnection};
@@ -39,7 +39,7 @@ const HEARTBEAT_EVERY_US: u64 = 200_000;
 /// The peer that sets up a run and reads at its end; no fault meets it.
 pub(crate) const OBSERVER: usize = PEERS;
 
-const _: () = assert!(PEERS == PROCESSES + SERVERS);
+const _: () = assert!(PEERS == PROCESSES + SERVERS_MAX);
 
 /// The peer that a server is, when it calls another server.
 fn peer_of_server(server: usize) -> usize {
@@ -94,21 +94,39 @@ pub struct EventCounts {
     pub recovered: u64,
     /// Broken connections.
     pub cuts: u64,
+    /// Stopped processes of servers.
+    pub freezes: u64,
 }
 
 impl EventCounts {
     /// All counts.
-    pub fn all(&self) -> [u64; 7] {
-        let EventCounts { deaths, restarts, power_losses, disk_failures, checkpoints, recovered, cuts } =
-            *self;
-        [deaths, restarts, power_losses, disk_failures, checkpoints, recovered, cuts]
+    pub fn all(&self) -> [u64; 8] {
+        let EventCounts {
+            deaths,
+            restarts,
+            power_losses,
+            disk_failures,
+            checkpoints,
+            recovered,
+            cuts,
+            freezes,
+        } = *self;
+        [deaths, restarts, power_losses, disk_failures, checkpoints, recovered, cuts, freezes]
     }
 
     /// Adds the counts of another run.
     pub fn add(&mut self, other: &EventCounts) {
-        let EventCounts { deaths, restarts, power_losses, disk_failures, checkpoints, recovered, cuts } =
-            self;
-        let own = [deaths, restarts, power_losses, disk_failures, checkpoints, recovered, cuts];
+        let EventCounts {
+            deaths,
+            restarts,
+            power_losses,
+            disk_failures,
+            checkpoints,
+            recovered,
+            cuts,
+            freezes,
+        } = self;
+        let own = [deaths, restarts, power_losses, disk_failures, checkpoints, recovered, cuts, freezes];
         own.into_iter().zip(other.all()).for_each(|(sum, more)| *sum += more);
     }
 }
@@ -179,7 +197,7 @@ impl Cluster {
         let mut cluster = Cluster {
             schedule: EventQueue::default(),
             latency: None,
-            servers: (0..SERVERS).map(SimulatedServer::new).collect(),
+            servers: (0..server_count(faults)).map(SimulatedServer::new).collect(),
             processes: (0..=PEERS).map(|_| ClientProcess::default()).collect(),
             links: Vec::new(),
             open: BTreeMap::new(),
@@ -227,10 +245,12 @@ impl Cluster {
                 | InjectedFault::PowerLoss { at_us, .. }
                 | InjectedFault::SyncFailure { at_us, .. }
                 | InjectedFault::DiskFull { at_us, .. }
+                | InjectedFault::Freeze { at_us, .. }
                 | InjectedFault::Clock { at_us, .. } => {
                     self.after(*at_us, SimulationEvent::Fault(fault.clone()))
                 }
                 InjectedFault::Latency { .. }
+                | InjectedFault::Servers { .. }
                 | InjectedFault::LogSizes { .. }
                 | InjectedFault::Die { .. }
                 | InjectedFault::CutCall { .. } => {}
@@ -306,6 +326,9 @@ impl Cluster {
     }
 
     pub(crate) fn handle_event(&mut self, event: SimulationEvent) {
+        if let Some(until_us) = self.frozen_until(&event) {
+            return self.after(until_us - self.now_us(), event);
+        }
         match event {
             SimulationEvent::Message { link, index, body } => self.arrive(link, index, body),
             SimulationEvent::Reply { link, index, call, bytes } => self.replied(link, index, call, bytes),
@@ -332,8 +355,33 @@ impl Cluster {
         }
     }
 
+    /// Number of servers.
+    pub fn server_count(&self) -> usize {
+        self.servers.len()
+    }
+
+    /// The end of a freeze of the server that an event concerns.
+    fn frozen_until(&self, event: &SimulationEvent) -> Option<u64> {
+        let server = match event {
+            SimulationEvent::Message { link, .. } | SimulationEvent::Disconnected { link } => {
+                self.links[*link].server
+            }
+            // A reply to a server.
+            SimulationEvent::Reply { link, .. } => self.links[*link].peer.checked_sub(PROCESSES)?,
+            SimulationEvent::Write { server, .. }
+            | SimulationEvent::Sync { server, .. }
+            | SimulationEvent::Checkpoint { server, .. }
+            | SimulationEvent::Tick { server, .. }
+            | SimulationEvent::Report { server, .. } => *server,
+            _ => return None,
+        };
+        let until_us = self.servers.get(server)?.frozen_until_us;
+        Some(until_us).filter(|until_us| *until_us > self.now_us())
+    }
+
     fn fault(&mut self, fault: &InjectedFault) {
-        if self.is_healed {
+        // Leaving out the condition of how many servers there are changes that.
+        if self.is_healed || fault.server().is_some_and(|server| server >= self.servers.len()) {
             return;
         }
         match *fault {
@@ -376,7 +424,12 @@ impl Cluster {
                 self.after(at_us, SimulationEvent::Fault(crash));
             }
             InjectedFault::Clock { server, ahead_ms, .. } => self.servers[server].ahead_ms = ahead_ms,
+            InjectedFault::Freeze { server, us, .. } => {
+                self.servers[server].frozen_until_us = self.now_us() + us;
+                self.counts.freezes += 1;
+            }
             InjectedFault::Latency { .. }
+            | InjectedFault::Servers { .. }
             | InjectedFault::LogSizes { .. }
             | InjectedFault::Die { .. }
             | InjectedFault::CutCall { .. } => {}
@@ -391,9 +444,10 @@ impl Cluster {
             process.deaths.clear();
             process.cuts.clear();
         }
-        for server in 0..SERVERS {
+        for server in 0..self.servers.len() {
             let of = &mut self.servers[server];
             of.ahead_ms = 0;
+            of.frozen_until_us = 0;
             match &of.running {
                 Some(running) if running.core.failure().is_some() => self.stop(server, None, 1_000),
                 _ => of.disk.repair(),

@@ -3,8 +3,10 @@
 
 use yesquel_seeds::Random;
 
-/// Storage servers of the cluster.
-pub const SERVERS: usize = 3;
+/// Most storage servers of a cluster; each is a group of its own.
+pub const SERVERS_MAX: usize = 8;
+/// Storage servers, if the conditions do not say how many.
+const SERVERS_USUAL: usize = 3;
 /// Client processes, each with its own cache and connections.
 pub const PROCESSES: usize = 3;
 /// Tasks of a process; they share its cache and connections.
@@ -12,7 +14,7 @@ pub const TASKS_PER_PROCESS: usize = 2;
 /// Tasks of all processes.
 pub const TASKS: usize = TASKS_PER_PROCESS * PROCESSES;
 /// Ends of connections: the processes, then the servers.
-pub(crate) const PEERS: usize = PROCESSES + SERVERS;
+pub(crate) const PEERS: usize = PROCESSES + SERVERS_MAX;
 /// Microseconds in which faults begin.
 const FAULTS_US: u64 = 8_000_000;
 
@@ -32,6 +34,11 @@ pub enum InjectedFault {
         late_in: u64,
         /// Longest delay of a late message.
         late_us: u64,
+    },
+    /// Number of storage servers.
+    Servers {
+        /// From two to [`SERVERS_MAX`].
+        count: usize,
     },
     /// Log bytes between checkpoints, and of a segment.
     LogSizes {
@@ -143,6 +150,16 @@ pub enum InjectedFault {
         /// When it restarts.
         until_us: u64,
     },
+    /// A server's process is stopped for a while, as by SIGSTOP: it takes and does nothing, and then
+    /// goes on.
+    Freeze {
+        /// When.
+        at_us: u64,
+        /// The server.
+        server: usize,
+        /// For how long.
+        us: u64,
+    },
     /// A server's clock is wrong from then on.
     Clock {
         /// When.
@@ -155,10 +172,25 @@ pub enum InjectedFault {
 }
 
 impl InjectedFault {
+    /// The server that it concerns.
+    pub(crate) fn server(&self) -> Option<usize> {
+        match self {
+            InjectedFault::Cut { server, .. }
+            | InjectedFault::Partition { server, .. }
+            | InjectedFault::Crash { server, .. }
+            | InjectedFault::PowerLoss { server, .. }
+            | InjectedFault::SyncFailure { server, .. }
+            | InjectedFault::DiskFull { server, .. }
+            | InjectedFault::Freeze { server, .. }
+            | InjectedFault::Clock { server, .. } => Some(*server),
+            _ => None,
+        }
+    }
+
     /// Whether it can make a transaction fail.
     pub fn is_adverse(&self) -> bool {
         match self {
-            InjectedFault::LogSizes { .. } => false,
+            InjectedFault::LogSizes { .. } | InjectedFault::Servers { .. } => false,
             InjectedFault::Latency { late_in, .. } => *late_in > 0,
             _ => true,
         }
@@ -169,6 +201,11 @@ impl InjectedFault {
 /// fails without a reason.
 pub fn draw_faults(random: &mut Random) -> Vec<InjectedFault> {
     let mut faults = Vec::new();
+    let servers = match random.next(4) {
+        0 => 2 + random.next(SERVERS_MAX as u64 - 1) as usize,
+        _ => SERVERS_USUAL,
+    };
+    faults.push(InjectedFault::Servers { count: servers });
     let is_calm = random.next(5) == 0;
     if random.next(8) > 0 {
         let late_in = if is_calm { 0 } else { [0, 10, 30, 100][random.next(4) as usize] };
@@ -182,8 +219,8 @@ pub fn draw_faults(random: &mut Random) -> Vec<InjectedFault> {
     if !is_calm {
         let mut kinds = Kinds(random.next(1 << 8));
         client_faults(random, &mut kinds, &mut faults);
-        network_faults(random, &mut kinds, &mut faults);
-        server_faults(random, &mut kinds, &mut faults);
+        network_faults(random, servers, &mut kinds, &mut faults);
+        server_faults(random, servers, &mut kinds, &mut faults);
     }
     faults
 }
@@ -199,8 +236,17 @@ impl Kinds {
     }
 }
 
-fn any_server(random: &mut Random) -> usize {
-    random.next(SERVERS as u64) as usize
+/// The number of storage servers under some conditions.
+pub fn server_count(faults: &[InjectedFault]) -> usize {
+    let count = faults.iter().find_map(|fault| match fault {
+        InjectedFault::Servers { count } => Some(*count),
+        _ => None,
+    });
+    count.unwrap_or(SERVERS_USUAL)
+}
+
+fn any_server(random: &mut Random, servers: usize) -> usize {
+    random.next(servers as u64) as usize
 }
 
 fn any_process(random: &mut Random) -> usize {
@@ -214,15 +260,15 @@ fn client_faults(random: &mut Random, kinds: &mut Kinds, faults: &mut Vec<Inject
     }
 }
 
-fn network_faults(random: &mut Random, kinds: &mut Kinds, faults: &mut Vec<InjectedFault>) {
+fn network_faults(random: &mut Random, servers: usize, kinds: &mut Kinds, faults: &mut Vec<InjectedFault>) {
     for _ in 0..kinds.count(random, 12) {
-        let (at_us, peer) = (random.next(FAULTS_US), random.next(PEERS as u64) as usize);
+        let (at_us, peer) = (random.next(FAULTS_US), random.next((PROCESSES + servers) as u64) as usize);
         let (requests, replies) = (random.next(5), random.next(5));
         let late_us = if random.next(2) == 0 { 0 } else { random.next(100_000) };
         faults.push(InjectedFault::Cut {
             at_us,
             peer,
-            server: any_server(random),
+            server: any_server(random, servers),
             requests,
             late_us,
             replies,
@@ -236,26 +282,26 @@ fn network_faults(random: &mut Random, kinds: &mut Kinds, faults: &mut Vec<Injec
     }
     for _ in 0..kinds.count(random, 3) {
         let (at_us, us) = (random.next(FAULTS_US), random.next(1_500_000));
-        let all = 1 << PEERS;
+        let all = 1 << (PROCESSES + servers);
         let peers = if random.next(2) == 0 { all - 1 } else { random.next(all) };
         let breaks = random.next(2) == 0;
         faults.push(InjectedFault::Partition {
             at_us,
             us,
-            server: any_server(random),
+            server: any_server(random, servers),
             peers: peers as u32,
             breaks,
         });
     }
 }
 
-fn server_faults(random: &mut Random, kinds: &mut Kinds, faults: &mut Vec<InjectedFault>) {
+fn server_faults(random: &mut Random, servers: usize, kinds: &mut Kinds, faults: &mut Vec<InjectedFault>) {
     let power = |random: &mut Random| (random.next(3) > 0).then(|| random.next(1 << 20));
     for _ in 0..kinds.count(random, 4) {
         let (at_us, slow) = (random.next(FAULTS_US), random.next(3) == 0);
         let down_us = random.next(if slow { 700_000 } else { 20_000 });
         let ahead_ms = (random.next(2) == 0).then(|| 150 - random.next(300) as i64);
-        let (server, power) = (any_server(random), power(random));
+        let (server, power) = (any_server(random, servers), power(random));
         faults.push(InjectedFault::Crash { at_us, server, power, down_us, ahead_ms });
     }
     for _ in 0..kinds.count(random, 5) {
@@ -263,7 +309,7 @@ fn server_faults(random: &mut Random, kinds: &mut Kinds, faults: &mut Vec<Inject
         let (operations, seed) = (random.next(60), random.next(1 << 20));
         faults.push(InjectedFault::PowerLoss {
             at_us,
-            server: any_server(random),
+            server: any_server(random, servers),
             operations,
             seed,
             down_us,
@@ -271,7 +317,7 @@ fn server_faults(random: &mut Random, kinds: &mut Kinds, faults: &mut Vec<Inject
     }
     for _ in 0..kinds.count(random, 2) {
         let (at_us, us) = (random.next(FAULTS_US), random.next(900_000));
-        let (server, power, until_us) = (any_server(random), power(random), at_us + us);
+        let (server, power, until_us) = (any_server(random, servers), power(random), at_us + us);
         if random.next(2) == 0 {
             faults.push(InjectedFault::SyncFailure { at_us, server, power, until_us });
         } else {
@@ -283,6 +329,10 @@ fn server_faults(random: &mut Random, kinds: &mut Kinds, faults: &mut Vec<Inject
             });
         }
     }
+    for _ in 0..kinds.count(random, 2) {
+        let (at_us, us) = (random.next(FAULTS_US), random.next(4_000_000));
+        faults.push(InjectedFault::Freeze { at_us, server: any_server(random, servers), us });
+    }
     for _ in 0..kinds.count(random, 3) {
         let at_us = if random.next(2) == 0 { 0 } else { random.next(FAULTS_US) };
         // Some differ so much that the server stops serving.
@@ -292,6 +342,6 @@ fn server_faults(random: &mut Random, kinds: &mut Kinds, faults: &mut Vec<Inject
             2 => 300 - random.next(5_000) as i64,
             _ => 80 - random.next(160) as i64,
         };
-        faults.push(InjectedFault::Clock { at_us, server: any_server(random), ahead_ms });
+        faults.push(InjectedFault::Clock { at_us, server: any_server(random, servers), ahead_ms });
     }
 }

@@ -18,7 +18,9 @@ mod schedule;
 mod tasks;
 
 pub use cluster::{Cluster, EventCounts, LocalTransport, LogFact, Network, SharedCluster, next_work, pause};
-pub use fault::{InjectedFault, PROCESSES, SERVERS, TASKS, TASKS_PER_PROCESS, draw_faults, process_of};
+pub use fault::{
+    InjectedFault, PROCESSES, SERVERS_MAX, TASKS, TASKS_PER_PROCESS, draw_faults, process_of, server_count,
+};
 pub use outcomes::outcomes;
 pub use run::{Application, run};
 pub use schedule::EventQueue;

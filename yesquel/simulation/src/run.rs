@@ -2,7 +2,7 @@
 
 use crate::{
     cluster::{Cluster, EventCounts, LocalTransport, Network, OBSERVER, SharedCluster, pause},
-    fault::{InjectedFault, PROCESSES, SERVERS, TASKS_PER_PROCESS},
+    fault::{InjectedFault, PROCESSES, TASKS_PER_PROCESS},
     tasks::{SimulationExecutor, Starts, TaskFuture},
 };
 use std::{cell::RefCell, rc::Rc};
@@ -63,6 +63,10 @@ impl<A: Application> SimulationRun<A> {
         Network { cluster: Rc::clone(&self.executor.cluster), peer: OBSERVER }
     }
 
+    fn servers(&self) -> usize {
+        self.executor.cluster.borrow().server_count()
+    }
+
     fn wait(&mut self, us: u64) {
         let cluster = Rc::clone(&self.executor.cluster);
         self.executor.observe(Box::pin(async move { pause(&cluster, us).await }), us + SHUTDOWN_LIMIT_US);
@@ -72,7 +76,7 @@ impl<A: Application> SimulationRun<A> {
     /// seconds above the one before, and other servers refuse such timestamps.
     fn wait_for_clocks(&mut self) {
         self.wait(QUIET_US);
-        while (0..SERVERS).any(|server| self.executor.cluster.borrow_mut().is_ahead(server)) {
+        while (0..self.servers()).any(|server| self.executor.cluster.borrow_mut().is_ahead(server)) {
             self.wait(QUIET_US);
         }
     }
@@ -84,12 +88,12 @@ impl<A: Application> SimulationRun<A> {
         self.executor.observe(self.application.observe(self.network(), client), SHUTDOWN_LIMIT_US);
         self.wait(QUIET_US);
         let until_us = self.executor.now_us() + SHUTDOWN_LIMIT_US;
-        while (0..SERVERS).any(|server| self.executor.cluster.borrow_mut().is_in_doubt(server)) {
+        while (0..self.servers()).any(|server| self.executor.cluster.borrow_mut().is_in_doubt(server)) {
             assert!(self.executor.now_us() < until_us, "{when}: a transaction stays undecided");
             self.wait(QUIET_US);
         }
         let mut cluster = self.executor.cluster.borrow_mut();
-        for server in 0..SERVERS {
+        for server in 0..cluster.server_count() {
             let Some(engine) = cluster.engine(server) else { panic!("server {server} {when}: it is down") };
             if let Err(wrong) = engine.audit() {
                 panic!("server {server} {when}: {wrong}");
@@ -129,7 +133,7 @@ pub fn run<A: Application>(
     cluster.borrow_mut().cut_all(|peer, _| peer < PROCESSES, 4, 4);
     run.wait_for_clocks();
     run.check(2_000_000, "at the end");
-    for server in 0..SERVERS {
+    for server in 0..run.servers() {
         cluster.borrow_mut().stop(server, Some(server as u64), 1_000);
     }
     run.wait_for_clocks();

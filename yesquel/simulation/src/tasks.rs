@@ -2,7 +2,7 @@
 
 use crate::{
     cluster::{Cluster, SharedCluster},
-    fault::{PROCESSES, SERVERS, TASKS, TASKS_PER_PROCESS},
+    fault::{PROCESSES, SERVERS_MAX, TASKS, TASKS_PER_PROCESS},
 };
 use std::{
     future::Future,
@@ -42,7 +42,7 @@ impl SimulatedTask {
 /// Place of a server's background task, behind the clients' tasks.
 const BACKGROUND: usize = TASKS;
 /// Place of the observer's task.
-const OBSERVING: usize = BACKGROUND + SERVERS;
+const OBSERVING: usize = BACKGROUND + SERVERS_MAX;
 
 /// Started with a process or a server.
 pub(crate) trait Starts {
@@ -159,7 +159,8 @@ impl<S: Starts> SimulationExecutor<S> {
 
     /// Does something with each server.
     pub(crate) fn each_server(&self, act: impl Fn(&mut Cluster, usize)) {
-        (0..SERVERS).for_each(|server| act(&mut self.cluster.borrow_mut(), server));
+        let servers = self.cluster.borrow().server_count();
+        (0..servers).for_each(|server| act(&mut self.cluster.borrow_mut(), server));
     }
 
     /// Starts all processes.

@@ -2,7 +2,7 @@
 //! Messages of two connections can overtake each other.
 
 use super::{ClientProcess, Cluster, OBSERVER, Partition, SharedCluster, SimulationEvent, peer_of_server};
-use crate::fault::{PEERS, PROCESSES, SERVERS};
+use crate::fault::{PEERS, PROCESSES};
 use std::{
     future::{Future, poll_fn},
     rc::Rc,
@@ -48,8 +48,8 @@ impl OneWay {
 
 /// A connection.
 pub(crate) struct SimulatedConnection {
-    peer: usize,
-    server: usize,
+    pub(super) peer: usize,
+    pub(super) server: usize,
     /// The server's incarnation.
     epoch: u64,
     /// Whether the peer still uses it.
@@ -342,7 +342,7 @@ impl Cluster {
             let Some(heartbeats) = heartbeats else { continue };
             let (client, heartbeat) = (heartbeats.client(), heartbeats.heartbeat());
             // Servers that the client has not called yet must keep its snapshots too.
-            for server in 0..SERVERS {
+            for server in 0..self.servers.len() {
                 let Some(link) = self.link(peer, server) else { continue };
                 if self.links[link].heartbeat.as_ref() != Some(&heartbeat) {
                     self.links[link].heartbeat = Some(heartbeat.clone());
@@ -360,7 +360,7 @@ impl Cluster {
 
     /// Sends the reports of a server to the others.
     pub(super) fn send_reports(&mut self, server: usize) {
-        for other in (0..SERVERS).filter(|other| *other != server) {
+        for other in (0..self.servers.len()).filter(|other| *other != server) {
             let (sent, _) = (self.wall_clock(server), self.clock(server));
             let Some(running) = &mut self.servers[server].running else { return };
             let report = running.core.begin_report();
@@ -436,7 +436,8 @@ impl Transport for Network {
 
     fn clock(&self) -> Timestamp {
         let mut cluster = self.cluster.borrow_mut();
-        (0..SERVERS).map(|server| Timestamp::from_ms(cluster.clock(server).wall_ms)).max().unwrap_or_default()
+        let servers = cluster.server_count();
+        (0..servers).map(|server| Timestamp::from_ms(cluster.clock(server).wall_ms)).max().unwrap_or_default()
     }
 
     fn set_heartbeat_source(&self, heartbeats: Arc<dyn HeartbeatSource>) {

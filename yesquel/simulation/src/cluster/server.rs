@@ -2,7 +2,7 @@
 //! `yesquel-server` drives them by threads.
 
 use super::{Cluster, SharedCluster, SimulationEvent, network::OWN, peer_of_server};
-use crate::{disk::SimulatedDisk, fault::SERVERS};
+use crate::disk::SimulatedDisk;
 use std::{
     cell::RefCell,
     future::poll_fn,
@@ -68,6 +68,8 @@ pub(crate) struct SimulatedServer {
     pub(super) epoch: u64,
     pub(super) started_us: u64,
     pub(super) ahead_ms: i64,
+    /// Its process is stopped until then.
+    pub(super) frozen_until_us: u64,
     pub(super) checkpoint_bytes: u64,
     pub(super) segment_bytes: u64,
     /// Of the next power failure: seed of what is lost, time until the restart.
@@ -87,6 +89,7 @@ impl SimulatedServer {
             epoch: 0,
             started_us: 0,
             ahead_ms: 0,
+            frozen_until_us: 0,
             checkpoint_bytes: u64::MAX,
             segment_bytes: u64::MAX,
             outage: (0, 0),
@@ -342,6 +345,7 @@ impl Cluster {
     pub(crate) fn stop(&mut self, at: usize, power: Option<u64>, down_us: u64) {
         let server = &mut self.servers[at];
         server.disk.repair();
+        server.frozen_until_us = 0;
         if server.running.take().is_none() {
             return;
         }
@@ -379,7 +383,7 @@ impl Cluster {
         if wait_ms > 0 {
             return self.after(wait_ms * 1_000, SimulationEvent::Start { server: at });
         }
-        core.compare_with(SERVERS - 1);
+        core.compare_with(self.servers.len() - 1);
         let server = &mut self.servers[at];
         let synced = core.synced();
         assert!(

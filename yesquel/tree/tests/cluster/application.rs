@@ -12,7 +12,7 @@ use yesquel_engine::Techniques;
 use yesquel_model::{Refusal, ServerId};
 use yesquel_node::{Maintainer, MaintenanceStep};
 use yesquel_simulation::{
-    Application, Cluster, EventCounts, InjectedFault, LocalTransport, Network, SERVERS, SharedCluster, TASKS,
+    Application, Cluster, EventCounts, InjectedFault, LocalTransport, Network, SharedCluster, TASKS,
     TASKS_PER_PROCESS, TaskFuture, next_work, run,
 };
 use yesquel_tree::{TreeError, Trees};
@@ -32,10 +32,11 @@ struct TreeClients {
 impl Application for TreeClients {
     fn set_up(&self, network: Network) -> TaskFuture {
         let workload = Rc::clone(&self.workload);
+        let servers = self.cluster.borrow().server_count();
         Box::pin(async move {
             let trees = Trees::new(Client::new(network, 1_000_000));
             for slot in 0..SLOTS {
-                let tree = trees.create(ServerId((slot % SERVERS) as u16)).await.unwrap();
+                let tree = trees.create(ServerId((slot % servers) as u16)).await.unwrap();
                 let mut workload = workload.borrow_mut();
                 workload.slots.push(tree);
                 workload.history.on_created(tree);

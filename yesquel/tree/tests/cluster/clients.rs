@@ -47,6 +47,8 @@ struct Worker<'a> {
     workload: &'a SharedWorkload,
     trees: &'a Trees<Network>,
     task: usize,
+    /// Number of servers.
+    servers: usize,
     open: Option<Open<'a>>,
 }
 
@@ -57,7 +59,8 @@ pub(crate) async fn work(
     trees: Rc<Trees<Network>>,
     task: usize,
 ) {
-    let mut worker = Worker { workload: &workload, trees: &trees, task, open: None };
+    let servers = cluster.borrow().server_count();
+    let mut worker = Worker { workload: &workload, trees: &trees, task, servers, open: None };
     loop {
         let next = workload.borrow_mut().next_act(task);
         let Some((pause_us, act)) = next else { return };
@@ -68,7 +71,7 @@ pub(crate) async fn work(
 
 /// Reads all trees in both directions, with an empty cache.
 pub(crate) async fn observe(workload: SharedWorkload, trees: Rc<Trees<Network>>, task: usize) {
-    let mut worker = Worker { workload: &workload, trees: &trees, task, open: None };
+    let mut worker = Worker { workload: &workload, trees: &trees, task, servers: 1, open: None };
     for down in [false, true] {
         for slot in 0..SLOTS {
             let done = worker.walk(slot, None, usize::MAX, down).await;
@@ -286,7 +289,7 @@ impl<'a> Worker<'a> {
             return Ok(());
         }
         let Some(old) = self.tree(slot) else { return Ok(()) };
-        let new = self.trees.new_tree(ServerId(server as u16)).await?;
+        let new = self.trees.new_tree(ServerId((server % self.servers) as u16)).await?;
         let key = key(number);
         let open = self.open();
         // A rollback to an earlier savepoint would remove the new tree.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use yesquel_engine::Engine;
 use yesquel_model::TreeId;
-use yesquel_simulation::{Cluster, SERVERS};
+use yesquel_simulation::Cluster;
 use yesquel_tree::Tree;
 use yesquel_wire::status::NodeStatus;
 
@@ -51,7 +51,7 @@ fn check_links(engine: &Engine, tree: TreeId) -> Result<(), String> {
 ///
 /// If a law does not hold.
 pub(crate) fn check_laws(cluster: &mut Cluster, live: &BTreeMap<Tree, u64>, when: &str) {
-    for server in 0..SERVERS {
+    for server in 0..cluster.server_count() {
         let now = cluster.clock(server);
         let wrong = |what: &str| -> ! { panic!("server {server} {when}: {what}") };
         let Some(engine) = cluster.engine(server) else { wrong("it is down") };

@@ -1,7 +1,7 @@
 //! The steps that a seed draws: faults, and acts of the clients' tasks.
 
 use yesquel_seeds::Random;
-use yesquel_simulation::{InjectedFault, SERVERS, TASKS, draw_faults};
+use yesquel_simulation::{InjectedFault, SERVERS_MAX, TASKS, draw_faults};
 
 /// Trees that are never dropped, some at each server.
 pub(crate) const PERMANENT: usize = 4;
@@ -147,7 +147,7 @@ fn transaction(random: &mut Random, load: Load, steps: &mut Vec<Step>) {
             56 => Act::RollbackTo,
             57 => {
                 let (slot, server) =
-                    (PERMANENT + slot % (SLOTS - PERMANENT), random.next(SERVERS as u64) as usize);
+                    (PERMANENT + slot % (SLOTS - PERMANENT), random.next(SERVERS_MAX as u64) as usize);
                 Act::Replace { slot, server, key, value }
             }
             _ => Act::Put { slot, key, value },
