@@ -83,7 +83,7 @@ fn node_records<E>(
     record: &mut Vec<u8>,
     each: &mut dyn FnMut(&[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
-    if !node.is_left(readable) {
+    if node.is_gone(readable) {
         return Ok(());
     }
     let mut send = |items: &mut NodeItemWriter| {

@@ -7,8 +7,8 @@ mod common;
 use yesquel_engine::{Caller, Effects, Engine, EngineSettings, LogRecord, Now};
 use yesquel_model::{Conflict, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
-    Answer, ByteWriter, Expect, NewNode, NodeKind, NodeOperation, Operations, Question, Questions, Reply,
-    Request, WriteOperation,
+    Answer, ByteWriter, Expect, NewNode, NodeKind, NodeOperation, Operations, Participants, Question,
+    Questions, Reply, Request, WriteOperation,
 };
 
 /// An engine and its log.
@@ -343,4 +343,34 @@ fn a_node_with_many_versions_takes_several_records() {
     assert!(lengths.iter().all(|length| *length < (64 << 10) + 1_100), "{lengths:?}");
     let engine = common::restore(EngineSettings::default(), &server.checkpoint());
     assert!(engine.canonical() == server.engine.canonical());
+}
+
+/// Whether a dropped node was collected is not part of the state, also if a transaction is prepared
+/// that creates it anew. Replay collects nothing.
+#[test]
+fn a_collected_node_that_is_created_anew_is_restored() {
+    let mut server = Server::new(EngineSettings::default());
+    server.commit(&[create(0, NodeKind::Leaf, KeyRange::all())]);
+    server.commit(&[of(0, WriteOperation::Drop)]);
+    server.pass(5_000);
+    let bytes = Operations::encode(&[create(0, NodeKind::Leaf, KeyRange::all())]);
+    let participants = Participants::encode(&[ServerId(0), ServerId(1)]);
+    let prepare = Request::Prepare {
+        txn: TxnId { client: 2, number: 1 },
+        birth: Timestamp::from_ms(server.now.wall_ms),
+        waits: false,
+        snapshot: None,
+        seen: Timestamp::ZERO,
+        participants: Participants::decode(&participants).unwrap(),
+        lease: 0,
+        staged: None,
+        operations: Operations::decode(&bytes).unwrap(),
+    };
+    let vote = server.ask(&prepare);
+    assert!(matches!(Reply::decode(&vote), Ok(Reply::Voted(_))));
+    let live = server.engine.canonical();
+    for from_checkpoint in [false, true] {
+        server.restart(from_checkpoint);
+        assert!(server.engine.canonical() == live, "from a checkpoint: {from_checkpoint}");
+    }
 }

@@ -41,10 +41,16 @@ impl Node {
             .map(|(shape, _)| shape)
     }
 
+    /// Whether it was dropped, and all readable snapshots see that. A transaction that is prepared
+    /// there creates it anew, whether it was collected before or not.
+    pub(crate) fn is_gone(&self, readable: Readable) -> bool {
+        matches!(self.shapes.last(), Some((at, None)) if *at <= readable.low)
+    }
+
     /// Whether a collection leaves the node: it exists, or a readable snapshot sees it, or does not
     /// see yet that it was dropped.
     pub(crate) fn is_left(&self, readable: Readable) -> bool {
-        !matches!(self.shapes.last(), Some((at, None)) if *at <= readable.low) || self.is_prepared()
+        !self.is_gone(readable) || self.is_prepared()
     }
 
     /// The cells within its fence.
