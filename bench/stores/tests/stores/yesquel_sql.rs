@@ -233,7 +233,9 @@ fn faults_of_a_statement_are_reported() {
     store.prepare(&schema(), Purpose::Load).unwrap();
     let mut client = client(&store);
     assert_eq!(Ready.run(client.insert(TABLE, "k", &record(&[]))), Outcome::OK);
+    // SQL's keys may be longer than those of maps.
     let long = "k".repeat((1 << 20) + 1);
+    assert_eq!(Ready.run(client.insert(TABLE, &long, &record(&[]))), Outcome::OK);
     for (outcome, status, words) in [
         (Ready.run(client.insert(TABLE, "k", &record(&[]))), Status::Error, "UNIQUE constraint failed"),
         (Ready.run(client.insert("other", "k", &record(&[]))), Status::BadRequest, "no such table: other"),
@@ -242,7 +244,6 @@ fn faults_of_a_statement_are_reported() {
             Status::BadRequest,
             "no such column",
         ),
-        (Ready.run(client.insert(TABLE, &long, &record(&[]))), Status::BadRequest, "longer than the 1048576"),
     ] {
         assert_eq!(outcome.status, status, "{outcome:?}");
         assert!(outcome.message.as_ref().unwrap().contains(words), "{outcome:?}");
