@@ -66,7 +66,8 @@ fn replay(records: &[Vec<u8>]) {
         if let Ok(decoded) = LogRecord::decode(record) {
             let mut again = Vec::new();
             decoded.write(&mut again);
-            assert_eq!(&again, record, "{decoded:?}");
+            // Kinds of earlier versions are written as present ones.
+            assert_eq!(LogRecord::decode(&again), Ok(decoded), "{record:?}");
             engine.replay(&decoded);
         }
     }

@@ -9,7 +9,7 @@
 //!   [checked](check) before the crate sees it: the crate ends the process on many inputs.
 //! * Elections start at times that follow from a seed; the crate's own timeouts never fire.
 //! * A replica that has lost acknowledged entries does not vote until a leader
-//!   [readmits](readmit) it.
+//!   readmits it.
 //!
 //! `docs/yesquel/cluster/replication.md` has the design and the measurements.
 
