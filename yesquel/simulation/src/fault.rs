@@ -217,7 +217,7 @@ pub fn draw_faults(random: &mut Random) -> Vec<InjectedFault> {
         faults.push(InjectedFault::LogSizes { checkpoint_bytes, segment_bytes: 500 + random.next(5_000) });
     }
     if !is_calm {
-        let mut kinds = Kinds(random.next(1 << 8));
+        let mut kinds = Kinds(random.next(1 << 10));
         client_faults(random, &mut kinds, &mut faults);
         network_faults(random, servers, &mut kinds, &mut faults);
         server_faults(random, servers, &mut kinds, &mut faults);

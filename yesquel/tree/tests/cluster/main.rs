@@ -27,7 +27,7 @@ use yesquel_simulation::EventCounts;
 #[test]
 fn every_seed_agrees_with_the_reference() {
     let all = Mutex::new((0, EventCounts::default(), WorkCounts::default()));
-    check_steps(2_000, steps, |steps: &[Step]| {
+    check_steps(800, steps, |steps: &[Step]| {
         let (counts, work) = run_steps(steps);
         let mut all = all.lock().unwrap();
         all.0 += 1;
@@ -37,6 +37,6 @@ fn every_seed_agrees_with_the_reference() {
     let (runs, counts, work) = *all.lock().unwrap();
     println!("{runs} runs: {work:?}, {counts:?}");
     // A few seeds need not reach every event.
-    let is_enough = counts.all().into_iter().chain(work.all()).all(|count| count > 100);
-    assert!(runs < 2_000 || is_enough, "{work:?}, {counts:?}");
+    let is_enough = counts.all().into_iter().chain(work.all()).all(|count| count > 30);
+    assert!(runs < 800 || is_enough, "{work:?}, {counts:?}");
 }
