@@ -440,7 +440,7 @@ impl<T: Transport> Client<T> {
                     Err(error) => lost.push((*server, error)),
                 }
                 if votes.is_over() {
-                    // The others are told, and their votes do not matter.
+                    // The client sends the abort to the others; their votes do not matter.
                     return Poll::Ready(());
                 }
             }

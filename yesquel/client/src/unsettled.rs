@@ -68,7 +68,7 @@ impl UnsettledCommit {
                 }
                 false
             }
-            // A server whose disk has failed, for example: it is told again.
+            // For example, a server whose disk has failed: the client sends the decision again.
             _ => {
                 let again = self.open.iter_mut().filter(|(open, _)| *open == server);
                 again.for_each(|(_, is_due)| *is_due = true);

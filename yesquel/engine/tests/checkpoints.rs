@@ -230,7 +230,7 @@ fn no_snapshot_outlives_an_embedded_server() {
     server.pass(50);
     assert_eq!(server.marks(), 1);
     assert!(server.engine.memory() < memory, "the old version is collected");
-    // The same after an orderly end, whoever the clients are.
+    // The same after an orderly end, whether clients return or not.
     let mut server = Server::new(returning());
     server.commit(&[create(0, NodeKind::Leaf, KeyRange::all()), put(0, b"a", b"old")]);
     let (_, snapshot) = server.read(None, 0, b"a").unwrap();
@@ -257,7 +257,7 @@ fn an_idle_server_writes_no_record() {
     let (records, memory) = (server.log.len(), server.engine.memory());
     server.pass(3_600_000);
     assert_eq!((server.log.len(), server.engine.memory()), (records, memory));
-    // Nor after a restart, whatever the clients are.
+    // Nor after a restart, whether clients return or not.
     for settings in [EngineSettings::default(), returning()] {
         for from_checkpoint in [true, false] {
             server.settings = settings;

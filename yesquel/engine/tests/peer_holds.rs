@@ -23,7 +23,7 @@ impl Server {
         }
     }
 
-    /// Changes something, so that there are versions to collect.
+    /// Creates a tree: the low-water mark rises only after changes.
     fn write(&mut self) {
         self.writes += 1;
         let node = NodeId::root(TreeId::new(self.writes).unwrap(), ServerId(0));

@@ -225,7 +225,7 @@ mod tests {
         watch.compare(ServerId(3), 9_000_000, 0, at(1_000, 12_000));
         let differs = ClockState::Differs { ahead_ms: -8_999_000 };
         assert_eq!(watch.judge(at(1_000, 12_000)), differs);
-        // A clock that is known to be wrong stays so while nobody can be asked.
+        // A wrong clock stays wrong while no peer answers.
         assert_eq!(watch.judge(at(89_000, 100_000)), differs);
     }
 

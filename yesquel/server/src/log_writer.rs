@@ -109,7 +109,7 @@ impl LogWriter {
             let _ = say.send(written);
             shared.written.wake();
         };
-        // Without a thread the receiver learns that there is no sender.
+        // If the thread does not start, the sender is dropped and the channel is closed.
         self.checkpoint = Some(said);
         if let Err(error) = thread::Builder::new().name("yesquel-checkpoint".to_owned()).spawn(write) {
             tracing::error!(%error, "no thread for a checkpoint");

@@ -22,7 +22,7 @@ use yesquel_log::{
 use yesquel_model::{ClusterId, ServerId};
 use yesquel_node::OpenError;
 
-/// Folder of the new files until the old release is told not to open the folder.
+/// Folder of the new files until step 4, after which the old release refuses the data folder.
 const UPGRADE: &str = "checkpoint-upgrade";
 /// Bytes between two calls of the progress function.
 const PROGRESS_BYTES: u64 = 1 << 20;

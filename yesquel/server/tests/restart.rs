@@ -137,8 +137,8 @@ fn a_shutdown_does_not_wait_for_the_sync_interval() {
     assert_eq!(server.get(1).unwrap(), b"before");
 }
 
-/// What another participant may rely on is on disk when it is told, however rarely a server syncs
-/// the commits of its own: votes at once, decisions within a second.
+/// Votes are on disk before they are answered, and decisions within a second, also under durabilities
+/// that sync commits of one group later or never.
 #[test]
 fn votes_and_decisions_are_on_disk_under_every_durability() {
     for durability in [Durability::None, Durability::Interval(3_600_000)] {

@@ -90,7 +90,7 @@ fn an_upgrade_that_was_interrupted_is_named() {
     fs::write(&owner, "format 2\n").unwrap();
     let error = open(place.path(), 0).unwrap_err();
     assert!(error.to_string().contains("the upgrade of the folder has not finished"), "{error}");
-    // Nothing names the server: somebody has written this.
+    // No upgrade leaves a folder that does not name its server.
     let error = run(place.path()).unwrap_err();
     assert!(matches!(error, UpgradeError::Folder(DataFolderError::NoOwner { .. })), "{error}");
     fs::remove_file(&owner).unwrap();

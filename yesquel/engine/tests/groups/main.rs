@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 #[path = "../common/mod.rs"]
-#[allow(dead_code, reason = "not all helpers are of use here")]
 mod common;
 mod forgetting;
 mod queued;

@@ -23,7 +23,7 @@ fn votes_and_decisions_wait_for_the_disk_under_every_durability() {
     let no = groups.vote(0, txn(1, 2), birth, true);
     assert!(is_vote(&no, &Vote::No) && no.1 == ReplyDurability::SyncedNow);
     assert_eq!(groups.outcome(0, txn(1, 3), birth).1, ReplyDurability::SyncedNow);
-    // A commit of one group is as durable as the server is told to be.
+    // The server's durability decides when a commit of one group is on disk.
     let request = groups.commit(0, txn(1, 4), b"b");
     assert_eq!(groups.answer(0, request).unwrap().1, ReplyDurability::Configured);
 }

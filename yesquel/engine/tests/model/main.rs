@@ -10,6 +10,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
+mod canonical;
 #[path = "../common/mod.rs"]
 mod common;
 mod reference;

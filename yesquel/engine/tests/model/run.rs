@@ -4,6 +4,7 @@ mod answers;
 mod decisions;
 
 use crate::{
+    canonical::same,
     common,
     reference::Reference,
     steps::{Step, encode, key, range},
@@ -160,12 +161,12 @@ impl Run {
 
     pub(crate) fn step(&mut self, step: &Step) {
         self.act(step);
-        common::same("made from the log", &self.from_log, &self.engine);
-        common::same("made from checkpoint and log", &self.from_checkpoint, &self.engine);
+        same("made from the log", &self.from_log, &self.engine);
+        same("made from checkpoint and log", &self.from_checkpoint, &self.engine);
         self.steps += 1;
         if self.steps.is_multiple_of(8) {
             let engine = common::restore(settings(), &common::write(&mut self.engine.checkpoint()));
-            common::same("made from a checkpoint", &engine, &self.engine);
+            same("made from a checkpoint", &engine, &self.engine);
         }
     }
 

@@ -45,8 +45,8 @@ fn issue_555_the_crate_probes_below_what_matches() {
     assert_eq!((progress.matched, progress.next_idx), (5, 2));
 }
 
-/// It costs a checkpoint that nobody needs. The crate alone then sends nothing more to that replica,
-/// for its answer is not news; here the answer ends the wait.
+/// The fault costs an unnecessary checkpoint. The crate alone then sends nothing more to that replica,
+/// because it ignores the repeated answer; here the answer ends the wait.
 #[test]
 fn issue_555_here_replication_goes_on() {
     let mut replica = leader();

@@ -88,7 +88,7 @@ impl Ledger {
         assert_eq!(self.entry(index).state, state, "replica {replica} restores another state at {index}");
     }
 
-    /// A client is told of its proposal.
+    /// Records that a leader has acknowledged a proposal.
     pub fn acknowledge(&mut self, index: u64, term: u64, proposal: u64) {
         let known = self.entry(index);
         assert_eq!(
