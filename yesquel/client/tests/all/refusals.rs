@@ -1,7 +1,5 @@
 //! What a client learns from refusals.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use std::{cell::RefCell, future::ready};
 use yesquel_client::{Client, CommitError, RequestError, Writes};
 use yesquel_model::{NodeId, Refusal, ServerId, Timestamp, TreeId};

@@ -1,7 +1,5 @@
 //! Snapshots that clients of other servers hold.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use yesquel_engine::{Caller, Effects, Engine, EngineSettings, Now};
 use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{ByteWriter, NewNode, NodeKind, NodeOperation, Operations, Request, WriteOperation};

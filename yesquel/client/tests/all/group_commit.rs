@@ -1,8 +1,7 @@
 //! Commit over several groups: its round trips and messages, and many clients that write the same
 //! rows in two groups, on a simulated cluster without faults.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
-
+use crate::support::{create_leaves, node};
 use std::{
     cell::RefCell,
     future::poll_fn,
@@ -10,15 +9,15 @@ use std::{
     task::{Context, Poll},
 };
 use yesquel_client::{Client, SentCounts, Writes};
-use yesquel_model::{Conflict, KeyRange, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
+use yesquel_model::{Conflict, Refusal, ServerId, Timestamp, TxnId};
 use yesquel_seeds::check_seeds;
 use yesquel_simulation::{
     Application, Cluster, InjectedFault, Network, SharedCluster, TASKS_PER_PROCESS, TaskFuture, pause, run,
 };
 use yesquel_transport::Transport;
 use yesquel_wire::{
-    ByteWriter, Decision, Expect, NewNode, NodeKind, NodeOperation, Operations, Participants, Question,
-    Reply, Request, WriteOperation,
+    ByteWriter, Decision, Expect, NodeOperation, Operations, Participants, Question, Reply, Request,
+    WriteOperation,
 };
 
 /// Clients that write the same rows.
@@ -27,10 +26,6 @@ const CLIENTS: usize = 32;
 const ROUNDS: u64 = 8;
 /// Far longer than a run takes.
 const LIMIT_MS: u64 = 60_000;
-
-fn node(server: usize) -> NodeId {
-    NodeId::root(TreeId::new(1).unwrap(), ServerId(server as u16))
-}
 
 fn put(server: usize) -> NodeOperation<'static> {
     let write = WriteOperation::Put { key: b"row", value: b"value", expect: Expect::Any, is_large: false };
@@ -49,15 +44,7 @@ struct Tasks {
 impl Application for Tasks {
     fn set_up(&self, network: Network) -> TaskFuture {
         let servers = self.cluster.borrow().server_count();
-        Box::pin(async move {
-            let client = Client::new(network, 1_000_000);
-            for server in 0..servers {
-                let mut writes = Writes::new();
-                let new = NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() };
-                writes.push(&NodeOperation { node: node(server), write: WriteOperation::Create(new) });
-                client.commit(None, &writes).await.unwrap();
-            }
-        })
+        Box::pin(create_leaves(network, servers, |_, _| {}))
     }
 
     fn process(&self, process: usize, network: Network, _: u64) -> [TaskFuture; TASKS_PER_PROCESS] {

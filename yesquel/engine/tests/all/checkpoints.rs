@@ -1,9 +1,5 @@
 //! What a checkpoint carries, and what it costs.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod common;
-
 use yesquel_engine::{Caller, Effects, Engine, EngineSettings, LogRecord, Now};
 use yesquel_model::{Conflict, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
@@ -118,14 +114,14 @@ impl Server {
         }
     }
 
-    fn checkpoint(&self) -> common::Written {
-        common::write(&mut self.engine.checkpoint())
+    fn checkpoint(&self) -> crate::common::Written {
+        crate::common::write(&mut self.engine.checkpoint())
     }
 
     /// Restarts from a checkpoint of this moment, or from the log alone.
     fn restart(&mut self, from_checkpoint: bool) {
         let written = if from_checkpoint { self.checkpoint() } else { (Vec::new(), 0) };
-        self.engine = common::start(self.settings, &written, &self.log);
+        self.engine = crate::common::start(self.settings, &written, &self.log);
         self.now.uptime_ms = 0;
     }
 
@@ -318,13 +314,13 @@ fn a_checkpoint_of_an_earlier_version_is_read() {
         bytes
     });
     let mut server = Server::new(returning());
-    server.engine = common::start(returning(), &(records.to_vec(), 7), &vec![Vec::new(); 7]);
+    server.engine = crate::common::start(returning(), &(records.to_vec(), 7), &vec![Vec::new(); 7]);
     assert_eq!(server.engine.oldest_snapshot(), ceiling);
     let old = server.read(Some(Timestamp::from_ms(150)), 0, b"a");
     assert!(matches!(old, Err(Refusal::SnapshotTooOld { .. })), "{old:?}");
     assert_eq!(server.read(None, 0, b"a").map(|(value, _)| value), Ok(Some(b"value".to_vec())));
     let live = server.engine.canonical();
-    let again = common::restore(returning(), &server.checkpoint());
+    let again = crate::common::restore(returning(), &server.checkpoint());
     assert!(again.canonical() == live);
 }
 
@@ -341,7 +337,7 @@ fn a_node_with_many_versions_takes_several_records() {
     let lengths: Vec<usize> = records.iter().filter(of_node).map(Vec::len).collect();
     assert_eq!(lengths.len(), 5);
     assert!(lengths.iter().all(|length| *length < (64 << 10) + 1_100), "{lengths:?}");
-    let engine = common::restore(EngineSettings::default(), &server.checkpoint());
+    let engine = crate::common::restore(EngineSettings::default(), &server.checkpoint());
     assert!(engine.canonical() == server.engine.canonical());
 }
 

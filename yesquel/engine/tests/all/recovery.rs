@@ -1,8 +1,6 @@
 //! Recovery of prepared transactions: a server asks the other participants by the age of the
 //! transaction, for a request that waits, and when the client's connection has ended.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use yesquel_engine::{Caller, Effects, Engine, EngineSettings, Now};
 use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
