@@ -1,7 +1,5 @@
 //! Failing connection attempts: when and how they are reported.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},

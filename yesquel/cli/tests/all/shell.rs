@@ -1,12 +1,7 @@
 //! `yesquel shell` with scripts: its output compared with that of SQLite's own shell, and its exit
 //! status.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-#[path = "support/program.rs"]
-mod program;
-
-use program::Place;
+use crate::program::Place;
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     fs,

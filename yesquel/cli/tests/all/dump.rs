@@ -1,13 +1,7 @@
 //! `yesquel dump`: a database as SQL that recreates it.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-#[path = "support/program.rs"]
-mod program;
 #[allow(dead_code, reason = "it ends by being dropped")]
-mod support;
-
-use program::Place;
+use crate::program::Place;
 use std::os::unix::fs::PermissionsExt;
 use std::{
     fs,
@@ -127,7 +121,7 @@ fn a_dump_is_a_consistent_snapshot() {
     let place = Place::new();
     let (data, socket) = (place.path("data"), place.path("socket"));
     let mut serve = place.program(&["serve", "--data"]);
-    let server = support::Process::spawn(serve.arg(&data).arg("--listen").arg(&socket));
+    let server = crate::support::Process::spawn(serve.arg(&data).arg("--listen").arg(&socket));
     server.wait_until_ready();
     let address = format!("yesquel://{}/shop", socket.display());
     // More than the pipe and the buffers hold.

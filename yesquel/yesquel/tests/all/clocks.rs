@@ -1,8 +1,6 @@
 //! Wrong clocks: a server whose clock differs from the others serves nothing, and disturbs no
 //! client of the others.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use std::sync::{
     Arc,
     atomic::{AtomicI64, Ordering::Relaxed},

@@ -7,10 +7,7 @@
 //!
 //! `cargo xtask test` sets the path of strace in the environment; without it the test is ignored.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod support;
-
+use crate::support::Process;
 use std::{
     collections::HashMap,
     ffi::OsString,
@@ -20,7 +17,6 @@ use std::{
     sync::atomic::{AtomicBool, Ordering::SeqCst},
     thread,
 };
-use support::Process;
 use yesquel::{Address, SocketOptions, Store};
 use yesquel_engine::LogRecord;
 use yesquel_wire::{

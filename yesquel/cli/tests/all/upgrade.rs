@@ -1,11 +1,6 @@
 //! `yesquel upgrade`: folders of format 1 become folders of the present format.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-#[path = "support/program.rs"]
-mod program;
-
-use program::Place;
+use crate::program::Place;
 use std::{fs, path::Path};
 
 /// Copies a folder that the last version with format 1 wrote to `data`.

@@ -1,7 +1,5 @@
 //! Databases and maps as an application uses them.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use std::ops::Bound;
 use yesquel::{Conflict, CoreError, DataFolderError, Database, Error, Refusal, Store};
 

@@ -10,8 +10,6 @@
 //! write returns at once here, since writes are deferred to the commit. A statement that blocks
 //! there and then fails is a conflict at the commit here.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use std::{array, sync::Arc, thread};
 use yesquel::{
     Address, Database, EngineSettings, Error, ListenOptions, LogOptions, Map, Server, SocketOptions, Store,

@@ -1,8 +1,6 @@
 //! Servers that ask each other for votes: a transaction of a client that is gone ends without it,
 //! and a connection can send only what its role permits.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use std::{path::Path, time::SystemTime};
 use tempfile::TempDir;
 use yesquel::{

@@ -1,7 +1,5 @@
 //! Leases and row numbers as applications use them: in memory, in a folder and by address.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use std::{
     sync::atomic::{AtomicU64, Ordering::SeqCst},
     thread,

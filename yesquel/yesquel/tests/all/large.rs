@@ -1,7 +1,5 @@
 //! Large values: pieces in nodes of their own, which are collected when no snapshot sees them.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use std::{
     path::Path,
     time::{Duration, Instant},

@@ -1,7 +1,5 @@
 //! Bulk-loaded maps: after a commit, after a rollback, and after the death of the process.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use std::sync::Arc;
 use yesquel::{
     Caller, Database, EngineSettings, Error, Host, ManualTime, Map, ReplySink, Store, Transaction,

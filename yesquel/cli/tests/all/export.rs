@@ -1,13 +1,7 @@
 //! `yesquel export`: a database becomes a file, complete or absent.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-#[path = "support/program.rs"]
-mod program;
 #[allow(dead_code, reason = "it ends by being dropped")]
-mod support;
-
-use program::{PROGRAM, Place};
+use crate::program::{PROGRAM, Place};
 use std::{
     fs,
     os::unix::fs::{FileTypeExt, PermissionsExt},
@@ -90,7 +84,7 @@ fn a_full_disk_keeps_the_existing_file() {
     let place = Place::new();
     let (data, socket) = (place.path("data"), place.path("socket"));
     let mut serve = place.program(&["serve", "--data"]);
-    let server = support::Process::spawn(serve.arg(&data).arg("--listen").arg(&socket));
+    let server = crate::support::Process::spawn(serve.arg(&data).arg("--listen").arg(&socket));
     server.wait_until_ready();
     let address = format!("yesquel://{}/shop", socket.display());
     place.prints(&["shell", &address, CONTENT]);

@@ -1,7 +1,5 @@
 //! A server whose memory budget is exhausted, as its clients see it.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use std::{
     fs,
     path::Path,

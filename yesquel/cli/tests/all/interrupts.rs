@@ -1,14 +1,7 @@
 //! Ctrl-C while the server does not answer: the command ends, and the data is intact.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-#[path = "support/program.rs"]
-mod program;
-#[path = "../../sqlite/tests/relay/mod.rs"]
-mod relay;
-
-use program::Place;
-use relay::Relay;
+use crate::program::Place;
+use crate::relay::Relay;
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     io::{BufRead, BufReader, Write},

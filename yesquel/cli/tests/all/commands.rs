@@ -1,7 +1,5 @@
 //! Commands as a user runs them, each test against its own server.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,

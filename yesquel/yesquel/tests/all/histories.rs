@@ -1,8 +1,6 @@
 //! Histories of threads that append to lists while leaves are split and removed, checked against
 //! snapshot isolation in real time, which one server guarantees.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use std::sync::{
     Mutex,
     atomic::{AtomicU64, Ordering::SeqCst},

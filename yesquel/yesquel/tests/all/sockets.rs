@@ -1,7 +1,5 @@
 //! Servers on sockets: the same behaviour as embedded, and failures of the network.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use std::{
     io::{Read, Write},
     net::{Shutdown, TcpStream},

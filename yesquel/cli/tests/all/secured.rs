@@ -1,11 +1,6 @@
 //! The commands for SQL at a server that wants encryption and a credential.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-#[path = "support/program.rs"]
-mod program;
-
-use program::Place;
+use crate::program::Place;
 use std::{fs, process::Output};
 use yesquel::{Address, EngineSettings, ListenOptions, LogOptions, Server};
 

@@ -1,7 +1,5 @@
 //! Waiting for leases: turns in the order of arrival, for holders and for writes without a lease.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use std::{
     sync::Mutex,
     thread,

@@ -1,11 +1,6 @@
 //! `yesquel import`: SQLite's files become databases, complete or absent.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-#[path = "support/program.rs"]
-mod program;
-
-use program::Place;
+use crate::program::Place;
 use rusqlite::Connection;
 use std::{fs, os::unix::fs::FileExt};
 

@@ -2,15 +2,8 @@
 //!
 //! Tests wait for output of the shell; a timeout only ends a test that hangs.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-#[path = "support/program.rs"]
-mod program;
-#[path = "../../sqlite/tests/relay/mod.rs"]
-mod relay;
-
-use program::Place;
-use relay::Relay;
+use crate::program::Place;
+use crate::relay::Relay;
 use rustix::{
     process::{Pid, Signal, kill_process},
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
