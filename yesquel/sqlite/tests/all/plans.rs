@@ -1,7 +1,5 @@
 //! Statements that are compiled again, and statements that are not.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use rusqlite::{Connection, Statement, StatementStatus};
 
 fn shop(name: &str) -> Connection {

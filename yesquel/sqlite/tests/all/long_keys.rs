@@ -1,11 +1,11 @@
 //! Long index keys: the same order, searches and constraints as in SQLite.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 #![expect(unsafe_code, reason = "connections are identified by their pointers")]
 
+use crate::place::Place;
 use rusqlite::{Connection, ErrorCode, params, types::Value};
 use tempfile::TempDir;
-use yesquel::{Address, EngineSettings, ListenOptions, LogOptions, Server, limits::KEY_BYTES_MAX};
+use yesquel::limits::KEY_BYTES_MAX;
 use yesquel_sqlite::DatabaseTrees;
 
 /// Bytes above which keys are cut.
@@ -188,13 +188,8 @@ fn keys_that_an_older_version_has_not_cut_keep_their_order() {
 
 #[test]
 fn concurrent_inserts_of_a_long_key_conflict() {
-    let folder = TempDir::new().unwrap();
-    let socket = folder.path().join("socket");
-    let listen = ListenOptions { addresses: vec![Address::Unix(socket.clone())], ..ListenOptions::default() };
-    let _server = Server::start(None, EngineSettings::default(), LogOptions::default(), listen).unwrap();
-    let name = format!("file:yesquel://{}/shop", socket.display());
-    let open = || Connection::open(&name).unwrap();
-    let (one, other) = (open(), open());
+    let place = Place::new("");
+    let (one, other) = (place.open(""), place.open(""));
     one.execute_batch(SCHEMA).unwrap();
     let long = "x".repeat(2 * KEY_BYTES_MAX);
     for insert in ["INSERT INTO u VALUES(?)", "INSERT INTO w VALUES(?, 1, 1)"] {

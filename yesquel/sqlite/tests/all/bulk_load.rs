@@ -1,7 +1,5 @@
 //! Bulk-loaded tables and indexes: SQL sees them as if they were buffered until the commit.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use rusqlite::{Connection, ErrorCode, OpenFlags, backup::Backup, params};
 use std::time::Duration;
 

@@ -1,6 +1,5 @@
 //! Error messages for users.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 #![expect(unsafe_code, reason = "SQLite reads a database from memory")]
 
 use rusqlite::{Connection, OpenFlags, ffi};

@@ -1,8 +1,6 @@
 //! Copies of whole databases by the backup interface, from and to trees: in steps, of one snapshot,
 //! atomically.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use rusqlite::{
     Connection,
     backup::{Backup, StepResult},

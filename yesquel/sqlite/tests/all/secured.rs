@@ -1,7 +1,5 @@
 //! Servers with encryption and a credential, as addresses specify them.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use rusqlite::Connection;
 use std::fs;
 use tempfile::TempDir;

@@ -1,13 +1,10 @@
 //! Costs of statements in round trips to a server.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-#![allow(unsafe_code, reason = "connections are identified by their pointers")]
-
+use crate::place;
 use rusqlite::{Connection, OpenFlags};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use yesquel::{Address, EngineSettings, ListenOptions, LogOptions, Server};
-use yesquel_sqlite::DatabaseTrees;
 
 struct Served {
     counted: Connection,
@@ -90,8 +87,7 @@ impl Served {
 
     /// Round trips of all connections, which share the one to the server.
     fn round_trips(&self) -> u64 {
-        // SAFETY: it is open.
-        unsafe { DatabaseTrees::of(self.counted.handle(), "main") }.unwrap().costs().round_trips
+        place::round_trips(&self.counted)
     }
 
     /// Returns the number of round trips of an action.

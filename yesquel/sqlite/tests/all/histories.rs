@@ -4,8 +4,6 @@
 //! A list is a text in a row, also found by an index. Rows inserted and deleted around the lists
 //! cause splits and removals of leaves.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags, Row, TransactionBehavior};
 use std::{
     sync::{

@@ -1,64 +1,28 @@
 //! `?staleness=`: read statements of their own may use the snapshot of an earlier one.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-#![allow(unsafe_code, reason = "connections are identified by their pointers")]
-
+use crate::place::{Place, round_trips};
 use rusqlite::Connection;
-use std::{
-    path::PathBuf,
-    time::{Duration, Instant},
-};
-use tempfile::TempDir;
-use yesquel::{Address, EngineSettings, ListenOptions, LogOptions, Server, Store};
-use yesquel_sqlite::DatabaseTrees;
+use std::time::{Duration, Instant};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-struct Place {
-    _server: Server,
-    socket: PathBuf,
-    _folder: TempDir,
-}
+const SCHEMA: &str = "CREATE TABLE t(id INTEGER PRIMARY KEY, n, padding);
+    WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < 100)
+    INSERT INTO t SELECT i, 0, hex(zeroblob(50)) FROM c";
 
-impl Place {
-    fn new() -> Place {
-        assert!(yesquel_sqlite::is_linked());
-        let folder = TempDir::new().unwrap();
-        let socket = folder.path().join("server");
-        let listen =
-            ListenOptions { addresses: vec![Address::Unix(socket.clone())], ..ListenOptions::default() };
-        let server = Server::start(None, EngineSettings::default(), LogOptions::default(), listen).unwrap();
-        let place = Place { _server: server, socket, _folder: folder };
-        let schema = "CREATE TABLE t(id INTEGER PRIMARY KEY, n, padding);
-            WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < 100)
-            INSERT INTO t SELECT i, 0, hex(zeroblob(50)) FROM c";
-        place.open("").execute_batch(schema).unwrap();
-        place
-    }
-
-    fn open(&self, options: &str) -> Connection {
-        Connection::open(format!("file:yesquel://{}/shop?{options}", self.socket.display())).unwrap()
-    }
-
-    /// A connection as from another process: with a client of its own.
-    fn open_elsewhere(&self) -> Connection {
-        self.open("timeout=59999")
-    }
+/// Opens a connection as from another process: with a client of its own.
+fn open_elsewhere(place: &Place) -> Connection {
+    place.open("timeout=59999")
 }
 
 fn n(connection: &Connection, id: i64) -> i64 {
     connection.query_row("SELECT n FROM t WHERE id=?", [id], |row| row.get(0)).unwrap()
 }
 
-fn round_trips(connection: &Connection) -> u64 {
-    // SAFETY: it is open.
-    unsafe { DatabaseTrees::of(connection.handle(), "main") }.unwrap().costs().round_trips
-}
-
 #[test]
 fn statements_within_the_time_share_what_they_read() {
-    let place = Place::new();
-    let (stale, fresh) = (place.open("staleness=200"), place.open_elsewhere());
+    let place = Place::new(SCHEMA);
+    let (stale, fresh) = (place.open("staleness=200"), open_elsewhere(&place));
     let cost = |connection: &Connection| {
         let before = round_trips(connection);
         (1..=50).for_each(|id| assert_eq!(n(connection, id), 0));
@@ -77,8 +41,8 @@ fn statements_within_the_time_share_what_they_read() {
 #[test]
 fn a_page_view_reads_leaves_and_not_rows() {
     const LOOKUPS: u64 = 104;
-    let place = Place::new();
-    let (stale, fresh) = (place.open("staleness=200"), place.open_elsewhere());
+    let place = Place::new(SCHEMA);
+    let (stale, fresh) = (place.open("staleness=200"), open_elsewhere(&place));
     fresh
         .execute_batch(
             "CREATE TABLE l10n_cache(lc_lang, lc_key, lc_value, PRIMARY KEY(lc_lang, lc_key));
@@ -108,7 +72,7 @@ fn a_page_view_reads_leaves_and_not_rows() {
 
 #[test]
 fn own_commits_are_always_seen() {
-    let place = Place::new();
+    let place = Place::new(SCHEMA);
     let (reader, writer) = (place.open("staleness=200"), place.open(""));
     for round in 1..100 {
         assert_eq!(n(&reader, 1), 2 * round - 2);
@@ -125,8 +89,8 @@ fn own_commits_are_always_seen() {
 
 #[test]
 fn other_commits_are_seen_by_transactions_at_once_and_by_statements_soon() {
-    let place = Place::new();
-    let (reader, other) = (place.open("staleness=200"), place.open_elsewhere());
+    let place = Place::new(SCHEMA);
+    let (reader, other) = (place.open("staleness=200"), open_elsewhere(&place));
     for round in 1..20 {
         n(&reader, 1);
         other.execute("UPDATE t SET n=n+1 WHERE id=1", []).unwrap();
@@ -148,10 +112,10 @@ fn other_commits_are_seen_by_transactions_at_once_and_by_statements_soon() {
 
 #[test]
 fn an_idle_connection_holds_no_snapshot() {
-    let place = Place::new();
+    let place = Place::new(SCHEMA);
     let reader = place.open("staleness=200");
     n(&reader, 1);
-    let store = Store::connect(&Address::Unix(place.socket.clone()), Default::default()).unwrap();
+    let store = place.store();
     let begun = Instant::now();
     while store.status().unwrap().snapshots.holders > 0 {
         assert!(begun.elapsed() < MINUTE);

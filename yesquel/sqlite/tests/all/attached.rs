@@ -1,7 +1,5 @@
 //! A transaction that reads a second database of the same store later than the first.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use rusqlite::Connection;
 use tempfile::TempDir;
 

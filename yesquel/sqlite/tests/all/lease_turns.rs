@@ -1,11 +1,9 @@
 //! BEGIN IMMEDIATE, and commits that meet another connection's lease, have their turns in the order
 //! of arrival. A wait that ends in another way leaves no lease behind.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
+use crate::place::Place;
 use rusqlite::{Connection, Error, ErrorCode};
 use std::{
-    path::PathBuf,
     sync::{
         Mutex,
         atomic::{AtomicI32, Ordering::SeqCst},
@@ -13,40 +11,26 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use tempfile::TempDir;
-use yesquel::{Address, EngineSettings, ListenOptions, LogOptions, Server, Store};
+use yesquel::Store;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// A server with a counter in a table.
-struct Place {
-    _server: Server,
-    socket: PathBuf,
+struct Counter {
+    place: Place,
     store: Store,
-    _folder: TempDir,
 }
 
-impl Place {
-    fn new() -> Place {
-        assert!(yesquel_sqlite::is_linked());
-        let folder = TempDir::new().unwrap();
-        let socket = folder.path().join("server");
-        let addresses = vec![Address::Unix(socket.clone())];
-        let listen = ListenOptions { addresses: addresses.clone(), ..ListenOptions::default() };
-        let server = Server::start(None, EngineSettings::default(), LogOptions::default(), listen).unwrap();
-        let store = Store::connect(&addresses[0], Default::default()).unwrap();
-        let place = Place { _server: server, socket, store, _folder: folder };
+impl Counter {
+    fn new() -> Counter {
         let schema = "CREATE TABLE t(id INTEGER PRIMARY KEY, n); INSERT INTO t VALUES(1, 0), (2, 0)";
-        place.connect().execute_batch(schema).unwrap();
-        place
-    }
-
-    fn connect(&self) -> Connection {
-        Connection::open(format!("file:yesquel://{}/shop", self.socket.display())).unwrap()
+        let place = Place::new(schema);
+        let store = place.store();
+        Counter { place, store }
     }
 
     fn open(&self) -> Connection {
-        let connection = self.connect();
+        let connection = self.place.open("");
         connection.busy_timeout(MINUTE).unwrap();
         // The schema is known from now on.
         count(&connection);
@@ -84,7 +68,7 @@ fn is_busy(outcome: Result<(), Error>) {
 fn eight_writers_take_turns() {
     const WRITERS: usize = 8;
     const TURNS: usize = 20;
-    let place = Place::new();
+    let place = Counter::new();
     let turns = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for writer in 0..WRITERS {
@@ -118,7 +102,7 @@ fn eight_writers_take_turns() {
 /// after those that waited before, and before those that came later.
 #[test]
 fn a_statement_waits_for_its_turn_twice_at_most() {
-    let place = Place::new();
+    let place = Counter::new();
     let connections: Vec<Connection> = (0..4).map(|_| place.open()).collect();
     let [first, writer, second, third] = connections.try_into().unwrap();
     first.execute_batch("BEGIN IMMEDIATE; UPDATE t SET n=n+1 WHERE id=1").unwrap();
@@ -148,7 +132,7 @@ fn a_statement_waits_for_its_turn_twice_at_most() {
 /// A commit without a conflict needs one turn.
 #[test]
 fn a_commit_waits_for_its_turn() {
-    let place = Place::new();
+    let place = Counter::new();
     let (first, second, waiting) = (place.open(), place.open(), place.open());
     first.execute_batch("BEGIN IMMEDIATE; UPDATE t SET n=n+1 WHERE id=1").unwrap();
     waiting.execute_batch("BEGIN; UPDATE t SET n=5 WHERE id=2").unwrap();
@@ -171,7 +155,7 @@ fn a_commit_waits_for_its_turn() {
 
 #[test]
 fn without_a_busy_timeout_nothing_waits() {
-    let place = Place::new();
+    let place = Counter::new();
     let (holder, other) = (place.open(), place.open());
     other.busy_timeout(Duration::ZERO).unwrap();
     holder.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -194,7 +178,7 @@ static CALLS: AtomicI32 = AtomicI32::new(0);
 
 #[test]
 fn a_busy_handler_is_called_until_it_gives_up() {
-    let place = Place::new();
+    let place = Counter::new();
     let (holder, mut other) = (place.open(), place.open());
     holder.execute_batch("BEGIN IMMEDIATE").unwrap();
     other.busy_handler(Some(|calls| CALLS.swap(calls + 1, SeqCst) == calls && calls < 3)).unwrap();
@@ -229,7 +213,7 @@ fn a_busy_handler_is_called_until_it_gives_up() {
 
 #[test]
 fn an_interrupted_wait_leaves_no_lease() {
-    let place = Place::new();
+    let place = Counter::new();
     let (holder, mut other) = (place.open(), place.open());
     for (before, sql) in [
         ("", "BEGIN IMMEDIATE"),
@@ -258,7 +242,7 @@ fn an_interrupted_wait_leaves_no_lease() {
 /// The commit is no message then, and cannot release the lease.
 #[test]
 fn a_commit_without_writes_leaves_no_lease() {
-    let place = Place::new();
+    let place = Counter::new();
     let connection = place.open();
     for sql in [
         "BEGIN IMMEDIATE; COMMIT",

@@ -1,8 +1,6 @@
 //! Statements whose cached schema is outdated before their first request: errors follow from the
 //! current schema, and schema changes see those of other connections.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use rusqlite::{Connection, ErrorCode};
 use tempfile::TempDir;
 

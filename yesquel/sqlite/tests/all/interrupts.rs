@@ -1,11 +1,7 @@
 //! `sqlite3_interrupt` while a statement waits for a silent server or for other connections: it
 //! ends at once, and the connection stays usable.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod relay;
-
-use relay::Relay;
+use crate::{place::Place, relay::Relay};
 use rusqlite::{Connection, Error, ErrorCode};
 use std::{
     net::TcpListener,
@@ -17,35 +13,26 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use tempfile::TempDir;
-use yesquel::{Address, EngineSettings, ListenOptions, LogOptions, Server};
 
 /// Far below the timeouts of servers and leases.
 const SOON: Duration = Duration::from_secs(5);
 
-struct Place {
-    _server: Server,
+/// A server behind a relay.
+struct Relayed {
+    place: Place,
     relay: Relay,
-    folder: TempDir,
 }
 
-impl Place {
-    fn new() -> Place {
-        assert!(yesquel_sqlite::is_linked());
-        let folder = TempDir::new().unwrap();
-        let socket = folder.path().join("server");
-        let listen =
-            ListenOptions { addresses: vec![Address::Unix(socket.clone())], ..ListenOptions::default() };
-        let server = Server::start(None, EngineSettings::default(), LogOptions::default(), listen).unwrap();
-        let relay = Relay::new(folder.path().join("relay"), &socket);
-        let place = Place { _server: server, relay, folder };
-        place.open("server").execute_batch(SCHEMA).unwrap();
-        place
+impl Relayed {
+    fn new() -> Relayed {
+        let place = Place::new(SCHEMA);
+        let relay = Relay::new(place.path("relay"), &place.socket());
+        Relayed { place, relay }
     }
 
     /// Opens a connection to the server's own socket, or to the relay.
     fn open(&self, by: &str) -> Connection {
-        let socket = self.folder.path().join(by);
+        let socket = self.place.path(by);
         // The timeout is far above the duration of a test.
         Connection::open(format!("file:yesquel://{}/shop?timeout=60000", socket.display())).unwrap()
     }
@@ -84,7 +71,7 @@ const STATEMENTS: [(&str, &str); 14] = [
 ];
 
 /// Runs a statement on a thread of its own, and interrupts it while it waits.
-fn interrupted(place: &Place, connection: Connection, sql: &'static str) -> Connection {
+fn interrupted(place: &Relayed, connection: Connection, sql: &'static str) -> Connection {
     let handle = connection.get_interrupt_handle();
     place.relay.shut();
     let begun = Instant::now();
@@ -108,7 +95,7 @@ fn interrupted(place: &Place, connection: Connection, sql: &'static str) -> Conn
 
 #[test]
 fn a_statement_that_waits_for_a_silent_server_is_interrupted() {
-    let place = Place::new();
+    let place = Relayed::new();
     for knows in [true, false] {
         for (before, sql) in STATEMENTS {
             let connection = place.open("relay");
@@ -133,7 +120,7 @@ fn a_statement_that_waits_for_a_silent_server_is_interrupted() {
 /// interrupts another thread, then the receiving one.
 #[test]
 fn one_of_several_waiting_threads_is_interrupted() {
-    let place = Place::new();
+    let place = Relayed::new();
     let connections: Vec<Connection> = (0..4).map(|_| place.open("relay")).collect();
     connections.iter().for_each(|connection| assert_eq!(count(connection), 3));
     let handles: Vec<_> = connections.iter().map(Connection::get_interrupt_handle).collect();
@@ -172,7 +159,7 @@ fn one_of_several_waiting_threads_is_interrupted() {
 /// wait.
 #[test]
 fn the_progress_handler_is_not_called_during_a_wait_for_a_server() {
-    let place = Place::new();
+    let place = Relayed::new();
     let mut connection = place.open("relay");
     assert_eq!(count(&connection), 3);
     connection.progress_handler(1_000_000, Some(|| true)).unwrap();
@@ -190,7 +177,7 @@ fn the_progress_handler_is_not_called_during_a_wait_for_a_server() {
 
 #[test]
 fn a_wait_for_another_transaction_is_interrupted() {
-    let place = Place::new();
+    let place = Relayed::new();
     let (holder, waiting) = (place.open("server"), place.open("server"));
     assert_eq!(count(&waiting), 3);
     waiting.busy_timeout(Duration::from_secs(600)).unwrap();

@@ -1,7 +1,5 @@
 //! Results of seeks, compared with SQLite's own b-trees.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use rusqlite::{Connection, OpenFlags, types::Value};
 
 fn rows(connection: &Connection, sql: &str) -> Vec<Vec<Value>> {

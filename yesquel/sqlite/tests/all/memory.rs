@@ -1,7 +1,5 @@
 //! Databases in memory, private or shared by name.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use rusqlite::Connection;
 
 fn open(name: &str) -> Connection {

@@ -1,7 +1,5 @@
 //! Concurrent writers.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags};
 use std::{thread, time::Duration};
 use tempfile::TempDir;

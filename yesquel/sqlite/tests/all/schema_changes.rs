@@ -4,8 +4,6 @@
 //! data is consistent: sums hold, indexes agree with their tables, unique indexes have no
 //! duplicates, and there is no tree that the schema does not name.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags, Statement};
 use std::{thread, time::Duration};
 use tempfile::TempDir;

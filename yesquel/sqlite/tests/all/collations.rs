@@ -1,7 +1,5 @@
 //! Collations of the application.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use rusqlite::{Connection, OpenFlags};
 use std::cmp::Ordering;
 

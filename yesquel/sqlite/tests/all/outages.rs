@@ -1,8 +1,6 @@
 //! Servers that stop, restart, are replaced, or have lost the database: statements fail with a
 //! clear message within the timeout, never with an empty result, and the connection stays usable.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags};
 use std::{
     io::{Read, Write},

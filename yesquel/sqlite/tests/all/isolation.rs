@@ -1,8 +1,6 @@
 //! Isolation of transactions: the cases of Hermitage (<https://github.com/ept/hermitage>) in SQL.
 //! Snapshot isolation allows write skew, and none of the other anomalies.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use rusqlite::{Connection, ErrorCode, OpenFlags, types::Value};
 use tempfile::TempDir;
 
