@@ -112,6 +112,11 @@ pub trait Transport {
     /// before, or when it is lost: it does not connect.
     fn send(&self, server: ServerId, request: &[u8], handler: ReplyHandler);
 
+    /// Whether nodes of a server can be watched.
+    fn can_watch(&self, _server: ServerId) -> bool {
+        false
+    }
+
     /// Sends a question on the connection by which the client watches nodes, and waits for its
     /// reply. `None`: the server cannot be watched, and another way must be taken.
     fn ask_watching(
@@ -124,8 +129,11 @@ pub trait Transport {
     }
 
     /// Delivers the notices of all changes that the server has acknowledged to any client before
-    /// this call. Sends nothing.
-    fn take_notices(&self, _server: ServerId, _see: &mut dyn FnMut(WatchEvent)) {}
+    /// this call. Sends nothing. Returns false if it would have to wait for another thread's reply;
+    /// with `waits`, it waits.
+    fn take_notices(&self, _server: ServerId, _waits: bool, _see: &mut dyn FnMut(WatchEvent)) -> bool {
+        false
+    }
 
     /// Ends all watches at a server.
     fn end_watches(&self, _server: ServerId, _see: &mut dyn FnMut(WatchEvent)) {}
@@ -173,6 +181,10 @@ impl<'b, T: Transport> Transport for &'b T {
         (**self).send(server, request, handler);
     }
 
+    fn can_watch(&self, server: ServerId) -> bool {
+        (**self).can_watch(server)
+    }
+
     fn ask_watching(
         &self,
         server: ServerId,
@@ -182,8 +194,8 @@ impl<'b, T: Transport> Transport for &'b T {
         (**self).ask_watching(server, request, see)
     }
 
-    fn take_notices(&self, server: ServerId, see: &mut dyn FnMut(WatchEvent)) {
-        (**self).take_notices(server, see);
+    fn take_notices(&self, server: ServerId, waits: bool, see: &mut dyn FnMut(WatchEvent)) -> bool {
+        (**self).take_notices(server, waits, see)
     }
 
     fn end_watches(&self, server: ServerId, see: &mut dyn FnMut(WatchEvent)) {

@@ -138,7 +138,9 @@ impl WatchedLeaves {
         let mut leaves = self.lock();
         let leaf = leaves.by_node.get(&node)?;
         let is_right = match view.snapshot {
-            Some(snapshot) => leaf.since <= snapshot && leaf.watch.covers(snapshot),
+            Some(snapshot) => {
+                view.is_given_by(node.server) && leaf.since <= snapshot && leaf.watch.covers(snapshot)
+            }
             None => {
                 may_use_now
                     && leaf.watch.is_valid()
@@ -180,9 +182,10 @@ impl<T: Transport> TreeTransaction<'_, T> {
     /// Lets the transaction use leaves that the client watches. `only_reads`: it writes nothing, so
     /// that it needs no snapshot as long as watched leaves have all that it reads. What it sees
     /// includes every commit that was acknowledged before its first read.
-    pub fn use_watched(&mut self, only_reads: bool) {
+    pub fn use_watched(&mut self, server: ServerId, only_reads: bool) {
         self.watch_use = match only_reads {
             _ if self.trees.watched.is_unused.load(Relaxed) => WatchUse::Never,
+            _ if !self.trees.client.can_watch(server) => WatchUse::Never,
             true => WatchUse::AtPresent,
             false => WatchUse::AtSnapshot,
         };
@@ -205,7 +208,9 @@ impl<T: Transport> TreeTransaction<'_, T> {
             return None;
         }
         if self.noticed_at != Some(self.view.snapshot) {
-            self.trees.client.take_notices(node.server);
+            if !self.trees.client.take_notices(node.server) {
+                return None;
+            }
             self.noticed_at = Some(self.view.snapshot);
         }
         let page = leaves.get(&mut self.view, may_use_now, node, goal)?;

@@ -391,6 +391,10 @@ impl Transport for SocketTransport {
         }
     }
 
+    fn can_watch(&self, server: ServerId) -> bool {
+        self.own_link(server).is_some_and(|link| matches!(link.address, Address::Unix(_)))
+    }
+
     fn ask_watching(
         &self,
         server: ServerId,
@@ -401,10 +405,8 @@ impl Transport for SocketTransport {
         link.watching.ask(link, &self.0.0, request, see)
     }
 
-    fn take_notices(&self, server: ServerId, see: &mut dyn FnMut(WatchEvent)) {
-        if let Some(link) = self.own_link(server) {
-            link.watching.poll(see);
-        }
+    fn take_notices(&self, server: ServerId, waits: bool, see: &mut dyn FnMut(WatchEvent)) -> bool {
+        self.own_link(server).is_some_and(|link| link.watching.poll(waits, see))
     }
 
     fn end_watches(&self, server: ServerId, see: &mut dyn FnMut(WatchEvent)) {
