@@ -1,10 +1,6 @@
 //! Multi-phase experiments as a user runs them: from a file, and from properties as in YCSB++.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod common;
-
-use common::{
+use crate::common::{
     Ran, entries, folder,
     group::{LoggedProcess, wait_for_registered},
     program, serval, workload, write,

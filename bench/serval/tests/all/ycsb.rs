@@ -1,9 +1,6 @@
 //! `load` and `run` with YCSB's flags, files and output.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod common;
-use common::{counted, entries, folder, serval, workload, write};
+use crate::common::{counted, entries, folder, serval, workload, write};
 
 /// All operations of each workload are executed on a store, which may have properties.
 fn load_and_run_the_six_workloads(store: &str) {
@@ -223,12 +220,12 @@ fn exporters_and_measurement_types() {
 }
 
 /// Runs the shell with input from a pipe.
-fn shell(place: &std::path::Path, input: &[u8]) -> common::Ran {
-    let mut shell = common::program();
+fn shell(place: &std::path::Path, input: &[u8]) -> crate::common::Ran {
+    let mut shell = crate::common::program();
     shell.current_dir(place).args(["shell", "sqlite"]).stdin(std::process::Stdio::piped());
     let mut child = shell.stdout(std::process::Stdio::piped()).spawn().unwrap();
     std::io::Write::write_all(child.stdin.as_mut().unwrap(), input).unwrap();
-    common::Ran::of(child.wait_with_output().unwrap())
+    crate::common::Ran::of(child.wait_with_output().unwrap())
 }
 
 #[test]

@@ -3,11 +3,7 @@
 //! `cargo xtask test` starts the servers and names them in the environment; without them these
 //! tests are ignored.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod common;
-
-use common::{
+use crate::common::{
     Ran, folder,
     group::{LoggedProcess, agents, group, leader, root, wait_for_registered, zookeeper},
     program, workload, write,

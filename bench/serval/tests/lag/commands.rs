@@ -4,11 +4,7 @@
 //! `cargo xtask test` starts the servers and names them in the environment; without them the tests
 //! that need them are ignored.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod common;
-
-use common::{Ran, folder, program, serval, workload};
+use crate::common::{Ran, folder, program, serval, workload};
 use serval_conformance::variable;
 use serval_result::{document::ResultDocument, lag::LagResult};
 use std::{

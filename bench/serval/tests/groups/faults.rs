@@ -1,10 +1,6 @@
 //! Failures of groups, and groups in commands other than load and run.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod common;
-
-use common::{
+use crate::common::{
     Ran, folder,
     group::{LoggedProcess, agent_with as agent, agents, document, group, leader, root, zookeeper},
     program, workload,

@@ -1,8 +1,6 @@
 //! Serval contains one SQLite, that of `yesquel-sqlite`.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-#[path = "../../../yesquel/sqlite/tests/symbols/mod.rs"]
+#[path = "../../../../yesquel/sqlite/tests/symbols/mod.rs"]
 mod symbols;
 
 #[test]

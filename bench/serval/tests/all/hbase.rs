@@ -3,11 +3,7 @@
 //! `cargo xtask test` starts the server, builds the driver and names them in the environment;
 //! without them this test is ignored.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod common;
-
-use common::{Ran, folder, program, workload};
+use crate::common::{Ran, folder, program, workload};
 use serval_conformance::variable;
 
 #[test]
@@ -45,7 +41,7 @@ fn a_buffered_load_is_complete_and_a_run_verifies_it() {
     assert_eq!(load.value("[INSERT], Return=OK,"), 1000.0);
     // Clients write the whole buffer when they close.
     assert_eq!(load.value("[CLEANUP], Operations,"), 4.0);
-    assert_eq!(common::counted(&place.path().join("r"), "FLUSH", "OK"), 4);
+    assert_eq!(crate::common::counted(&place.path().join("r"), "FLUSH", "OK"), 4);
     let run = hbase("run site.ycsb.db.hbase2.HBaseClient2", port).expect(0);
     assert_eq!(run.value("[VERIFY], Return=OK,"), 1000.0);
     assert_eq!(run.value("[READ], Return=OK,"), 1000.0);

@@ -1,8 +1,6 @@
 //! Live views as a user requests them.
 
-mod common;
-
-use common::{program, serval, workload};
+use crate::common::{program, serval, workload};
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,

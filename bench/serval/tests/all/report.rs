@@ -1,11 +1,8 @@
 //! `serval report` of an experiment, and of several results together.
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod common;
-#[path = "../../report/tests/synthetic/mod.rs"]
+#[path = "../../../report/tests/synthetic/mod.rs"]
 mod synthetic;
 
-use common::{entries, folder, serval};
+use crate::common::{entries, folder, serval};
 use std::fs;
 
 #[test]

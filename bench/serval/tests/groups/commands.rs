@@ -3,11 +3,7 @@
 //! `cargo xtask test` starts the server and names it in the environment; without it these tests are
 //! ignored.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod common;
-
-use common::{
+use crate::common::{
     Ran, folder,
     group::{LoggedProcess, agents, document, group, leader, root, zookeeper},
     program, workload,

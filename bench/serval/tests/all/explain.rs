@@ -1,9 +1,6 @@
 //! Help texts are made from the same tables as the parsers.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod common;
-use common::{folder, serval, workload, write};
+use crate::common::{folder, serval, workload, write};
 use std::process::Stdio;
 
 #[test]
@@ -137,7 +134,7 @@ fn completions_for_every_shell() {
 
 #[test]
 fn completions_succeed_with_a_closed_pipe() {
-    let mut command = common::program();
+    let mut command = crate::common::program();
     let mut child =
         command.args(["completions", "bash"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());

@@ -1,10 +1,7 @@
 //! Workloads in Lua: the store receives the script's operations, every output has its transactions,
 //! and its errors end only the run.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod common;
-use common::{Ran, folder, serval, workload, write};
+use crate::common::{Ran, folder, serval, workload, write};
 use std::path::Path;
 
 /// Returns the operations that a store received, one per line.

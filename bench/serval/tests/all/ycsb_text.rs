@@ -5,10 +5,7 @@
 //! client itself if SERVAL_YCSB_CLASSPATH has its class path (`cargo xtask test` fetches it).
 //! GOLDEN=write rewrites it.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod common;
-use common::{Ran, folder, program, write};
+use crate::common::{Ran, folder, program, write};
 use std::{
     collections::BTreeSet,
     path::Path,

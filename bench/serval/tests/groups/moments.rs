@@ -3,11 +3,7 @@
 //! `cargo xtask test` starts ZooKeeper and names it in the environment; without it these tests are
 //! ignored.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod common;
-
-use common::{
+use crate::common::{
     Ran, folder,
     group::{
         LoggedProcess, agent_with as agent, document, group, leader, root, wait_for_registered, zookeeper,
@@ -110,7 +106,7 @@ fn a_client_frozen_in_the_last_barrier_is_not_waited_for() {
     // Both clients wait for work again and form the next group.
     second.wait_for("waiting for work");
     let words = format!("run noop -P {} -p operationcount=100 --clients 2", workload("workloadc"));
-    Ran::of(common::group::leader(place.path(), &cluster, &root, &words).output().unwrap()).expect(0);
+    Ran::of(crate::common::group::leader(place.path(), &cluster, &root, &words).output().unwrap()).expect(0);
     told_to_end(vec![first, second]);
 }
 

@@ -4,11 +4,7 @@
 //! `cargo xtask test` starts the server and names it in the environment; without it these tests are
 //! ignored.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod common;
-
-use common::{Ran, folder, serval, workload};
+use crate::common::{Ran, folder, serval, workload};
 use serde_json::Value;
 use serval_conformance::{FaultyProxy, variable};
 use std::collections::BTreeMap;

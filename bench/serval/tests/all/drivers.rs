@@ -1,10 +1,6 @@
 //! Stores behind drivers, as a user runs them.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod common;
-
-use common::{
+use crate::common::{
     entries, folder,
     group::LoggedProcess,
     process::{descendants, ended},
@@ -21,18 +17,18 @@ fn serving(store: &str) -> String {
 
 /// Returns a command with a driver, to be extended.
 fn serval_with(place: &std::path::Path, verb: &str, driver: &str) -> std::process::Command {
-    let mut command = common::program();
+    let mut command = crate::common::program();
     command.current_dir(place).args([verb, "driver", "-P", &workload("workloadc")]);
     command.args(["-p", &format!("driver.command={driver}")]);
     command
 }
 
 /// Runs the program with a driver and arguments separated by spaces.
-fn with_driver(place: &std::path::Path, words: &str, driver: &str) -> common::Ran {
-    let mut command = common::program();
+fn with_driver(place: &std::path::Path, words: &str, driver: &str) -> crate::common::Ran {
+    let mut command = crate::common::program();
     command.current_dir(place).args(words.split_whitespace());
     command.args(["-p", &format!("driver.command={driver}")]);
-    common::Ran::of(command.output().unwrap())
+    crate::common::Ran::of(command.output().unwrap())
 }
 
 #[test]
@@ -45,7 +41,7 @@ fn a_driver_is_loaded_and_run_and_its_hop_is_reported() {
     let ran = with_driver(place.path(), &format!("run {words} --result r"), &driver).expect(0);
     assert_eq!(ran.value("[VERIFY], Return=OK,"), 1000.0, "{}", ran.stdout);
     let operations = ran.value("[READ], Operations,") + ran.value("[UPDATE], Operations,");
-    assert_eq!(common::counted(&place.path().join("r"), "DRIVER-HOP", "OK") as f64, operations);
+    assert_eq!(crate::common::counted(&place.path().join("r"), "DRIVER-HOP", "OK") as f64, operations);
     assert!(!ran.stdout.contains("DRIVER-HOP"), "{}", ran.stdout);
     assert!(!ran.stdout.contains("Intended"), "{}", ran.stdout);
     let summary = std::fs::read_to_string(place.path().join("r/summary.txt")).unwrap();

@@ -1,9 +1,6 @@
 //! `serval sweep`, `serval max` and `serval experiment`, as a user runs them.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod common;
-use common::{entries, folder, program, serval, workload, write};
+use crate::common::{entries, folder, program, serval, workload, write};
 use serval_report::stored::read_experiment;
 use serval_result::{
     experiment::{ExperimentDocument, RunKind},

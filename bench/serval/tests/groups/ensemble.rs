@@ -3,14 +3,11 @@
 //!
 //! `cargo xtask test` sets the variable for ZooKeeper's classes; without it these tests are ignored.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod common;
 #[allow(dead_code, reason = "each test file uses a part")]
-#[path = "../../coordination/tests/common/server.rs"]
+#[path = "../../../coordination/tests/common/server.rs"]
 mod server;
 
-use common::{
+use crate::common::{
     Ran, folder,
     group::{LoggedProcess, agents, document, group, leader, root},
     program, workload,

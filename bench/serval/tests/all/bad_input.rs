@@ -1,10 +1,7 @@
 //! Errors in the input: the message says what failed, where, and what to do; the exit status is not
 //! zero, no partial file stays, and nothing is overwritten.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod common;
-use common::{entries, folder, serval, workload, write};
+use crate::common::{entries, folder, serval, workload, write};
 
 /// Runs a command and expects an exit status and parts of the message, without a panic.
 #[track_caller]

@@ -4,11 +4,7 @@
 //! `cargo xtask test` starts the servers and names them in the environment; without them the tests
 //! are ignored.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod common;
-
-use common::{
+use crate::common::{
     Ran, folder,
     group::{agents, document, leader, root},
     late::{LateRedis, Law},

@@ -1,9 +1,6 @@
 //! `serval bench`: load and run with one command, and a complete result folder.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod common;
-use common::{entries, folder, serval, workload};
+use crate::common::{entries, folder, serval, workload};
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use serval_measure::histogram::Histogram;
 use serval_report::json;
@@ -197,7 +194,7 @@ fn a_load_whose_files_cannot_be_written_is_reported_and_nothing_is_measured() {
     let limited = format!("trap '' XFSZ; ulimit -f 0; exec \"$1\" {words}");
     let mut command = std::process::Command::new("sh");
     command.args(["-c", &limited, &workload("workloadc"), env!("CARGO_BIN_EXE_serval")]);
-    let ran = common::Ran::of(command.current_dir(place.path()).output().unwrap()).expect(4);
+    let ran = crate::common::Ran::of(command.current_dir(place.path()).output().unwrap()).expect(4);
     assert!(ran.stderr.contains("load-histograms.hlog: cannot write"), "{}", ran.stderr);
     assert!(!ran.stderr.contains("run memory"), "{}", ran.stderr);
     assert!(entries(place.path()).is_empty(), "{:?}", entries(place.path()));
@@ -208,7 +205,7 @@ fn ctrl_c_ends_a_run_cleanly_with_its_report() {
     use std::io::BufRead;
     let place = folder();
     let file = workload("workloadc");
-    let mut command = common::program();
+    let mut command = crate::common::program();
     command.current_dir(place.path()).args(["run", "noop", "-s", "-P", &file, "-p", "operationcount=0"]);
     command.args(["-p", "status.interval=100ms", "--result", "r"]);
     let mut child =
@@ -221,7 +218,7 @@ fn ctrl_c_ends_a_run_cleanly_with_its_report() {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let rest: Vec<String> = lines.map(|line| line.unwrap()).collect();
-    let ran = common::Ran::of(child.wait_with_output().unwrap());
+    let ran = crate::common::Ran::of(child.wait_with_output().unwrap());
     // An endless run ends only by a signal.
     let ran = ran.expect(0);
     assert!(ran.value("[READ], Return=OK,") > 0.0, "{rest:?}");
@@ -232,7 +229,7 @@ fn ctrl_c_ends_a_run_cleanly_with_its_report() {
 fn ctrl_c_during_a_bench_leaves_no_files() {
     let place = folder();
     let file = workload("workloadc");
-    let mut command = common::program();
+    let mut command = crate::common::program();
     command.current_dir(place.path()).args([
         "bench",
         &file,

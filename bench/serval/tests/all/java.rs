@@ -4,11 +4,7 @@
 //! `cargo xtask test` builds the driver and names its folder in the environment; without it these
 //! tests are ignored.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod common;
-
-use common::{
+use crate::common::{
     Ran, folder,
     group::LoggedProcess,
     process::{descendants, ended},

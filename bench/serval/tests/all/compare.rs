@@ -1,14 +1,11 @@
 //! `serval compare` as a user runs it: exit statuses, output formats, errors.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod common;
-use common::{Ran, folder, serval};
+use crate::common::{Ran, folder, serval};
 use std::{fs, path::Path};
 
 /// Returns the result of a run on the no-op store, from which others are derived.
 fn pattern(place: &Path) -> serde_json::Value {
-    let file = common::workload("workloadc");
+    let file = crate::common::workload("workloadc");
     let words = format!("run noop -P {file} -p operationcount=2000 -p seed=1 --result pattern");
     serval(place, &words).expect(0);
     let text = fs::read(place.join("pattern/result.json")).unwrap();
