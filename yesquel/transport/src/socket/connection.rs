@@ -176,6 +176,11 @@ impl ServerConnection {
         })
     }
 
+    /// Takes a connection apart that only one thread uses.
+    pub(super) fn into_parts(self) -> (Channel, Inbox) {
+        (self.channel, self.receiving.into_inner().unwrap_or_else(PoisonError::into_inner).inbox)
+    }
+
     fn lock(&self) -> MutexGuard<'_, SendQueue> {
         self.sending.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -413,6 +418,22 @@ impl ServerConnection {
         while self.channel.has_unacknowledged() && !self.is_closed() && Instant::now() < until {
             self.receive_handled();
         }
+    }
+
+    /// Waits until the server's machine has the requests without a waiting caller, by a deadline.
+    pub(super) fn settle(&self, until: Instant) {
+        while self.slots.has_handlers()
+            && self.channel.has_unacknowledged()
+            && !self.is_closed()
+            && Instant::now() < until
+        {
+            self.receive_handled();
+        }
+    }
+
+    /// Whether the server has not closed it, while no reply is due.
+    pub(super) fn is_alive(&self) -> bool {
+        !self.is_closed() && !self.channel.has_ended()
     }
 
     /// As the receiver: hands out replies until the own one has come, or all that handlers take.
