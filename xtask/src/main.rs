@@ -21,6 +21,7 @@ mod house;
 mod library;
 mod maven;
 mod programs;
+mod room;
 mod servers;
 mod setup;
 mod simulate;
@@ -172,6 +173,13 @@ fn root() -> PathBuf {
     let manifest_dir =
         env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| OsString::from(env!("CARGO_MANIFEST_DIR")));
     PathBuf::from(manifest_dir).join("..")
+}
+
+/// Cargo's folder of builds. Absolute: scripts run in other folders, and compilers print its path.
+fn target() -> PathBuf {
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    let root = root();
+    root.canonicalize().unwrap_or(root).join(target)
 }
 
 /// The Cargo that runs this program, in the workspace's root.

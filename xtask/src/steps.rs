@@ -18,6 +18,7 @@ use crate::features::{PROTOC, features, libraries};
 use crate::fuzz;
 use crate::house;
 use crate::programs;
+use crate::room;
 use crate::servers::{self, Fixture, ServerKind};
 use crate::setup::{self, Missing, ProgramPurpose};
 use crate::tcl;
@@ -203,6 +204,7 @@ fn not_run(kind: &ServerKind, reason: &str) -> String {
 /// Runs the steps. Returns whether none failed or was interrupted.
 pub(crate) fn test(arguments: &Arguments, children: &Children) -> Result<bool> {
     let mut found = StepFindings::default();
+    room::check(&crate::target())?;
     let passed = Passed::read(&crate::root().join("target/tests"), arguments.all);
     let mut rows = Vec::new();
     for &step in TestStep::value_variants() {

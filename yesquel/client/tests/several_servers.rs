@@ -4,7 +4,9 @@
 //! Each server holds accounts, and each transaction moves an amount between two of them, so that
 //! their sum is the same at every snapshot. A seed draws the steps; `SEEDS=from..to` chooses seeds.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+
+mod support;
 
 use std::{
     cell::{Cell, RefCell},
@@ -12,14 +14,15 @@ use std::{
     rc::Rc,
     sync::Mutex,
 };
+use support::{create_leaves, node};
 use yesquel_client::{Client, CommitError, RequestError, Writes};
-use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId};
+use yesquel_model::Timestamp;
 use yesquel_seeds::{Random, check_steps};
 use yesquel_simulation::{
     Application, Cluster, EventCounts, InjectedFault, Network, SERVERS_MAX, SharedCluster, TASKS,
     TASKS_PER_PROCESS, TaskFuture, draw_faults, outcomes, pause, run,
 };
-use yesquel_wire::{Answer, Expect, NewNode, NodeKind, NodeOperation, Question, WriteOperation};
+use yesquel_wire::{Answer, Expect, NodeOperation, Question, WriteOperation};
 
 /// Accounts of a server.
 const ACCOUNTS: u64 = 3;
@@ -57,10 +60,6 @@ fn steps(seed: u64) -> Vec<Step> {
         steps.push(Step::Act { task, pause_us, act });
     }
     steps
-}
-
-fn node(server: usize) -> NodeId {
-    NodeId::root(TreeId::new(1).unwrap(), ServerId(server as u16))
 }
 
 /// All balances of some servers at one snapshot.
@@ -137,16 +136,10 @@ struct Bank {
 impl Application for Bank {
     fn set_up(&self, network: Network) -> TaskFuture {
         let servers = self.cluster.borrow().server_count();
-        Box::pin(async move {
-            let client = Client::new(network, 1_000_000);
-            for server in 0..servers {
-                let mut writes = Writes::new();
-                let new = NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() };
-                writes.push(&NodeOperation { node: node(server), write: WriteOperation::Create(new) });
-                (0..ACCOUNTS).for_each(|number| put(&mut writes, (server, number), START_BALANCE));
-                client.commit(None, &writes).await.unwrap();
-            }
-        })
+        let fill = |writes: &mut Writes, server| {
+            (0..ACCOUNTS).for_each(|number| put(writes, (server, number), START_BALANCE));
+        };
+        Box::pin(create_leaves(network, servers, fill))
     }
 
     fn process(&self, process: usize, network: Network, client: u64) -> [TaskFuture; TASKS_PER_PROCESS] {

@@ -99,8 +99,9 @@ pub trait Transport {
     }
 
     /// Sends a request whose reply the caller does not wait for. It returns when the request has
-    /// been handed to the operating system, in order after those that [`call`](Self::call) has sent
-    /// before, or when it is lost: it does not connect.
+    /// been handed to the operating system, or to a thread that sends at the moment, in order after
+    /// those that [`call`](Self::call) has sent before, or when it is lost: it does not connect. If
+    /// the process exits, it waits until the server's machine has the request.
     fn send(&self, server: ServerId, request: &[u8], handler: ReplyHandler);
 
     /// The time of a monotonic clock.

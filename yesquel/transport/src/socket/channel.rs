@@ -1,7 +1,7 @@
 //! A byte stream in both directions, plain or encrypted. One thread at a time sends, and one
 //! receives.
 
-use super::{Address, ConnectError, ConnectStep, SocketOptions, send_queue};
+use super::{Address, ConnectError, ConnectStep, SocketOptions};
 use crate::wait::{CHECK_EVERY, check_cancelled, was_cancelled};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -19,7 +19,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use yesquel_fork::CloseOnFork;
+use yesquel_fork::{CloseOnFork, UnansweredMessages, unacknowledged_bytes};
 use yesquel_wire::frame::Inbox;
 
 #[derive(Debug)]
@@ -121,7 +121,7 @@ fn left(until: Instant) -> io::Result<Duration> {
 #[derive(Debug)]
 pub(super) struct Channel {
     /// Closed in a child process. Dropped before the socket.
-    _fork: CloseOnFork,
+    fork: CloseOnFork,
     socket: Socket,
     tls: Option<Mutex<ClientConnection>>,
 }
@@ -245,7 +245,7 @@ impl Channel {
             Socket::Tcp(stream) => stream.as_fd(),
             Socket::Unix(stream) => stream.as_fd(),
         });
-        Ok(Channel { _fork: fork, socket, tls })
+        Ok(Channel { fork, socket, tls })
     }
 
     /// Sets how long a read or write may make no progress.
@@ -325,6 +325,11 @@ impl Channel {
         }
     }
 
+    /// Returns the counter of messages for which the exit of the process waits.
+    pub(super) fn unanswered(&self, exit_timeout: Duration) -> UnansweredMessages {
+        self.fork.unanswered(exit_timeout)
+    }
+
     /// Ends the sending side: the server gets what was sent, and then the end.
     pub(super) fn end_sending(&self) {
         // It may be closed already.
@@ -338,7 +343,7 @@ impl Channel {
     /// socket is there at once.
     pub(super) fn has_unacknowledged(&self) -> bool {
         match &self.socket {
-            Socket::Tcp(stream) => send_queue::bytes(stream.as_fd()).is_ok_and(|bytes| bytes > 0),
+            Socket::Tcp(stream) => unacknowledged_bytes(stream.as_fd()).is_ok_and(|bytes| bytes > 0),
             Socket::Unix(_) => false,
         }
     }

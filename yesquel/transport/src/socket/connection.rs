@@ -28,6 +28,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+use yesquel_fork::UnansweredMessages;
 use yesquel_model::{ServerId, Timestamp};
 use yesquel_wire::{
     ClientHeartbeat,
@@ -58,6 +59,9 @@ struct SendQueue {
     rest: Vec<u8>,
     heartbeat: ClientHeartbeat,
     news_at: Option<Instant>,
+    /// Whether a request without a waiting caller was left to another thread, which has not sent it
+    /// yet.
+    leaves_unsent: bool,
 }
 
 #[derive(Debug)]
@@ -75,6 +79,8 @@ pub(super) struct ServerConnection {
     /// The server's clock at the greeting.
     pub(super) now: Timestamp,
     slots: ReplySlots,
+    /// For the exit of the process.
+    unanswered: UnansweredMessages,
     sending: Mutex<SendQueue>,
     /// Whether a thread has the receiving role. It alone locks `receiving`.
     has_receiver: AtomicBool,
@@ -173,13 +179,17 @@ impl ServerConnection {
             Welcome::Refused(denial) => return Err(denied(denial)),
         };
         channel.timeout(options.timeout.min(CHECK_EVERY)).map_err(failed)?;
+        // The server's limit is respected up to a bound; a lane has few requests, and those that
+        // were cancelled.
+        let requests_max = requests_max.clamp(1, if is_lane { LANE_REQUESTS_MAX } else { 1 << 16 });
+        let unanswered = channel.unanswered(options.close_timeout);
+        let slots = ReplySlots::new(requests_max, unanswered);
         Ok(ServerConnection {
             channel,
             server,
             now,
-            // The server's limit is respected up to a bound; a lane has few requests, and those
-            // that were cancelled.
-            slots: ReplySlots::new(requests_max.clamp(1, if is_lane { LANE_REQUESTS_MAX } else { 1 << 16 })),
+            slots,
+            unanswered,
             sending: Mutex::default(),
             has_receiver: AtomicBool::new(false),
             has_rested: AtomicBool::new(false),
@@ -228,7 +238,7 @@ impl ServerConnection {
         let full = || LostConnection::other("as many requests are under way as a connection may have");
         let slot = self.slots.open().ok_or_else(full)?;
         self.under_way.fetch_add(1, Relaxed);
-        self.queue(slot, request, heartbeats);
+        self.queue(slot, request, heartbeats, false);
         Ok(InFlightCall { connection: Arc::clone(self), slot, is_cancelled: false })
     }
 
@@ -243,7 +253,7 @@ impl ServerConnection {
             return Err(handler);
         }
         let slot = self.slots.open_handled(handler)?;
-        self.queue(slot, request, heartbeats);
+        self.queue(slot, request, heartbeats, true);
         if let Some(why) = self.lost.get() {
             // It may have been closed before the slot was opened.
             self.slots.fail_handlers(why);
@@ -252,7 +262,13 @@ impl ServerConnection {
     }
 
     /// Queues a request, and sends it unless another thread does.
-    fn queue(&self, slot: u32, request: &[u8], heartbeats: Option<&Arc<dyn HeartbeatSource>>) {
+    fn queue(
+        &self,
+        slot: u32,
+        request: &[u8],
+        heartbeats: Option<&Arc<dyn HeartbeatSource>>,
+        is_handled: bool,
+    ) {
         let mut sending = self.lock();
         sending.outbox.push(u64::from(slot) + 1, request);
         let expected = self.expected.load(Relaxed);
@@ -270,6 +286,9 @@ impl ServerConnection {
                 sending = self.lock();
             }
             self.send_all(sending, heartbeats);
+        } else if is_handled {
+            sending.leaves_unsent = true;
+            self.unanswered.set_unsent(true);
         }
     }
 
@@ -318,6 +337,9 @@ impl ServerConnection {
                 sending.report(&**heartbeats);
             }
             if !sending.outbox.fill(&mut buffer) && !std::mem::take(&mut sending.flush) {
+                if std::mem::take(&mut sending.leaves_unsent) {
+                    self.unanswered.set_unsent(false);
+                }
                 break;
             }
             drop(sending);
@@ -401,6 +423,10 @@ impl ServerConnection {
     pub(super) fn finish(&self, until: Instant) {
         if self.is_closed() || !self.slots.has_handlers() {
             return;
+        }
+        // Another thread may be sending what it took over.
+        while self.lock().is_taken && !self.is_closed() && Instant::now() < until {
+            thread::yield_now();
         }
         self.channel.end_sending();
         if self.channel.timeout(FINISH_STEP).is_err() {

@@ -11,7 +11,6 @@ mod connection;
 mod lanes;
 mod lost_connection;
 mod reply_slots;
-mod send_queue;
 
 pub use address::{Address, AddressError, DEFAULT_PORT};
 pub use connect_error::{ConnectError, ConnectStep};
@@ -47,7 +46,7 @@ pub struct SocketOptions {
     pub connect_timeout: Duration,
     /// How long a server may be silent while a reply is due.
     pub timeout: Duration,
-    /// How long closing may wait for what was sent to arrive.
+    /// How long closing, or the exit of the process, may wait for what was sent to arrive.
     pub close_timeout: Duration,
     /// Connections to a server beside the shared one, for few concurrent threads; at most four are
     /// made.
