@@ -71,11 +71,6 @@ impl<T: Transport> Client<T> {
         self.transport.is_connected()
     }
 
-    /// Waits a moment until servers have what was sent without waiting for a reply.
-    pub fn settle(&self) {
-        self.transport.settle();
-    }
-
     /// Returns the counters of what was sent.
     pub fn counters(&self) -> &SentCounters {
         &self.counters

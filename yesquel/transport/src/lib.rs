@@ -108,8 +108,9 @@ pub trait Transport {
     }
 
     /// Sends a request whose reply the caller does not wait for. It returns when the request has
-    /// been handed to the operating system, in order after those that [`call`](Self::call) has sent
-    /// before, or when it is lost: it does not connect.
+    /// been handed to the operating system, or to a thread that sends at the moment, in order after
+    /// those that [`call`](Self::call) has sent before, or when it is lost: it does not connect. If
+    /// the process exits, it waits until the server's machine has the request.
     fn send(&self, server: ServerId, request: &[u8], handler: ReplyHandler);
 
     /// Whether nodes of a server can be watched.
@@ -142,9 +143,6 @@ pub trait Transport {
     fn is_connected(&self) -> bool {
         true
     }
-
-    /// Waits a moment until the servers' machines have what was sent.
-    fn settle(&self) {}
 
     /// The time of a monotonic clock.
     fn uptime(&self) -> Duration {
@@ -204,10 +202,6 @@ impl<'b, T: Transport> Transport for &'b T {
 
     fn is_connected(&self) -> bool {
         (**self).is_connected()
-    }
-
-    fn settle(&self) {
-        (**self).settle();
     }
 
     fn uptime(&self) -> Duration {

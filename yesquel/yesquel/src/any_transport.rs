@@ -102,12 +102,6 @@ impl Transport for AnyTransport {
         }
     }
 
-    fn settle(&self) {
-        if let AnyTransport::Sockets(sockets) = self {
-            sockets.settle();
-        }
-    }
-
     fn uptime(&self) -> Duration {
         match self {
             AnyTransport::Embedded(embedded) => embedded.uptime(),

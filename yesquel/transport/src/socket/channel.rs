@@ -1,7 +1,7 @@
 //! A byte stream in both directions, plain or encrypted. One thread at a time sends, and one
 //! receives.
 
-use super::{Address, ConnectError, ConnectStep, SocketOptions, send_queue};
+use super::{Address, ConnectError, ConnectStep, SocketOptions};
 use crate::wait::{CHECK_EVERY, check_cancelled, was_cancelled};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -23,7 +23,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use yesquel_fork::CloseOnFork;
+use yesquel_fork::{CloseOnFork, UnansweredMessages, unacknowledged_bytes};
 use yesquel_wire::{frame::Inbox, greeting::name_number};
 
 #[derive(Debug)]
@@ -148,7 +148,7 @@ fn left(until: Instant) -> io::Result<Duration> {
 #[derive(Debug)]
 pub(super) struct Channel {
     /// Closed in a child process. Dropped before the socket.
-    _fork: CloseOnFork,
+    fork: CloseOnFork,
     socket: Socket,
     tls: Option<Mutex<ClientConnection>>,
 }
@@ -274,7 +274,7 @@ impl Channel {
             _ => None,
         };
         let fork = CloseOnFork::new(socket.as_fd());
-        Ok(Channel { _fork: fork, socket, tls })
+        Ok(Channel { fork, socket, tls })
     }
 
     /// The number in the socket's name.
@@ -362,6 +362,11 @@ impl Channel {
         }
     }
 
+    /// Returns the counter of messages for which the exit of the process waits.
+    pub(super) fn unanswered(&self, exit_timeout: Duration) -> UnansweredMessages {
+        self.fork.unanswered(exit_timeout)
+    }
+
     /// Takes the bytes that have come, without waiting. Returns whether there were any. Only for
     /// sockets without encryption.
     pub(super) fn take_received(&self, inbox: &mut Inbox) -> io::Result<bool> {
@@ -395,7 +400,7 @@ impl Channel {
     /// socket is there at once.
     pub(super) fn has_unacknowledged(&self) -> bool {
         match &self.socket {
-            Socket::Tcp(stream) => send_queue::bytes(stream.as_fd()).is_ok_and(|bytes| bytes > 0),
+            Socket::Tcp(stream) => unacknowledged_bytes(stream.as_fd()).is_ok_and(|bytes| bytes > 0),
             Socket::Unix(_) => false,
         }
     }

@@ -11,7 +11,6 @@ mod connection;
 mod lanes;
 mod lost_connection;
 mod reply_slots;
-mod send_queue;
 mod watching;
 
 pub use address::{Address, AddressError, DEFAULT_PORT};
@@ -49,7 +48,7 @@ pub struct SocketOptions {
     pub connect_timeout: Duration,
     /// How long a server may be silent while a reply is due.
     pub timeout: Duration,
-    /// How long closing may wait for what was sent to arrive.
+    /// How long closing, or the exit of the process, may wait for what was sent to arrive.
     pub close_timeout: Duration,
     /// Connections to a server beside the shared one, for few concurrent threads; at most four are
     /// made.
@@ -417,11 +416,6 @@ impl Transport for SocketTransport {
 
     fn is_connected(&self) -> bool {
         self.0.0.links.iter().all(|link| link.connection().is_alive())
-    }
-
-    fn settle(&self) {
-        let until = Instant::now() + self.0.0.options.close_timeout;
-        self.0.0.links.iter().for_each(|link| link.connection().settle(until));
     }
 
     fn clock(&self) -> Timestamp {
