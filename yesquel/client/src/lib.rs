@@ -8,6 +8,7 @@ mod counters;
 mod error;
 mod in_flight;
 mod lease;
+mod parallel_read;
 mod read_view;
 mod staging;
 mod unsettled;
@@ -17,6 +18,7 @@ pub use counters::{SentCounters, SentCounts};
 pub use error::{CommitError, RequestError};
 pub use in_flight::SnapshotHold;
 pub use lease::LeaseHolder;
+pub use parallel_read::ServerQuestions;
 pub use read_view::{ProofOutcome, ReadView};
 pub use staging::StagedWrites;
 pub use writes::{PART_BYTES, Writes};
@@ -192,12 +194,25 @@ impl<T: Transport> Client<T> {
             read_view.questions(server).for_each(|question| question.write(writer));
         });
         let bytes = self.call_read(server, read_view.snapshot, &request).await?;
+        self.take_answers(read_view, server, questions.len(), true, bytes)
+    }
+
+    /// Takes the reply to so many questions, and to the open proofs if they were sent along.
+    fn take_answers(
+        &self,
+        read_view: &mut ReadView,
+        server: ServerId,
+        questions: usize,
+        has_proofs: bool,
+        bytes: Vec<u8>,
+    ) -> Result<ReadReply, RequestError> {
         match Reply::decode(&bytes)? {
             Reply::Answers { snapshot: at, answers } => {
                 self.note_seen(at);
                 read_view.snapshot = Some(at);
-                if read_view.asks(server)
-                    && !read_view.store_answers(server, answers.iter().skip(questions.len()))
+                if has_proofs
+                    && read_view.asks(server)
+                    && !read_view.store_answers(server, answers.iter().skip(questions))
                 {
                     return Err(RequestError::UnexpectedAnswer);
                 }

@@ -65,6 +65,11 @@ fn all_cells(near: Option<&[u8]>) -> Scan {
     Scan { near: near.map(Into::into), ..Scan::all() }
 }
 
+/// Scan for all cells of a leaf, if it owns the key, as far as a message should be long.
+pub(crate) fn leaf_scan(near: Option<&[u8]>) -> Scan {
+    Scan { bytes_max: PAGE_BYTES_MAX, ..all_cells(near) }
+}
+
 /// Number of cells from which a leaf counts as very long.
 const LONG_LEAF: usize = 1_000;
 
@@ -154,7 +159,7 @@ impl<T: Transport> Trees<T> {
             Scan { range, direction, cells_max, bytes_max: PAGE_BYTES_MAX, ..all() }
         };
         let again = if cells_max == u64::MAX {
-            match self.scan(view, node, (Scan { bytes_max: PAGE_BYTES_MAX, ..all() }, follow)).await? {
+            match self.scan(view, node, (leaf_scan(near), follow)).await? {
                 // Any child may be the one that is needed.
                 (Fetched::Inner(_), true) => all(),
                 (Fetched::Leaf(page), true) if !goal.is_in(&page.fence) => part(),
