@@ -4,7 +4,7 @@ use crate::{Client, ReadReply, ReadView, RequestError};
 use std::{future::poll_fn, pin::Pin, task::Poll};
 use yesquel_model::{Refusal, ServerId};
 use yesquel_transport::{LossCause, LostCall, Transport};
-use yesquel_wire::{ByteWriter, Question, Request};
+use yesquel_wire::Question;
 
 /// Questions for one server.
 pub type ServerQuestions<'a> = (ServerId, Vec<Question<'a>>);
@@ -41,25 +41,29 @@ impl<T: Transport> Client<T> {
             return Ok(vec![self.read_at(read_view, *first, questions).await?]);
         }
         if read_view.snapshot.is_some() {
-            return self.read_in_parallel(read_view, asked, true).await;
+            return self.read_in_parallel(read_view, asked).await;
         }
-        if let Some(estimate) = self.in_flight.present(self.seen(), self.transport.uptime()) {
+        // What the view has used without a snapshot decides which snapshots it may have.
+        let estimate = self.in_flight.present(self.seen(), self.transport.uptime());
+        if let Some(estimate) = estimate.filter(|_| !read_view.has_used()) {
             // Servers keep its versions from now on.
             let _hold = self.hold(estimate);
-            read_view.snapshot = Some(estimate);
-            // Proofs wait for a snapshot that stays.
-            match self.read_in_parallel(read_view, asked, false).await {
-                Err(error) if is_repeatable(&error) => read_view.snapshot = None,
-                outcome => return outcome,
+            // Without the proofs, which wait for a snapshot that stays.
+            let mut attempt = ReadView::from(Some(estimate));
+            match self.read_in_parallel(&mut attempt, asked).await {
+                Err(error) if is_repeatable(&error) => {}
+                outcome => {
+                    read_view.snapshot = attempt.snapshot;
+                    return outcome;
+                }
             }
         }
         let mut replies = vec![self.read_at(read_view, *first, questions).await?];
-        let hold = read_view.snapshot.map(|snapshot| self.hold(snapshot));
+        let _hold = read_view.snapshot.map(|snapshot| self.hold(snapshot));
         if let Some(snapshot) = read_view.snapshot {
             self.in_flight.note_time(snapshot, self.transport.uptime());
         }
-        replies.extend(self.read_in_parallel(read_view, others, true).await?);
-        drop(hold);
+        replies.extend(self.read_in_parallel(read_view, others).await?);
         Ok(replies)
     }
 
@@ -68,25 +72,9 @@ impl<T: Transport> Client<T> {
         &self,
         read_view: &mut ReadView,
         asked: &[ServerQuestions<'_>],
-        has_proofs: bool,
     ) -> Result<Vec<ReadReply>, RequestError> {
-        // Open proofs go with the first message to their server.
-        let is_first = |at: usize, server| asked.iter().take(at).all(|(earlier, _)| *earlier != server);
-        let requests = asked.iter().enumerate().map(|(at, (server, questions))| {
-            let proves = has_proofs && is_first(at, *server);
-            let mut request = Vec::with_capacity(128);
-            Request::write_questions(
-                &mut ByteWriter(&mut request),
-                read_view.snapshot,
-                self.seen(),
-                |writer| {
-                    questions.iter().for_each(|question| question.write(writer));
-                    let proofs = read_view.questions(*server).filter(|_| proves);
-                    proofs.for_each(|question| question.write(writer));
-                },
-            );
-            request
-        });
+        let requests =
+            asked.iter().map(|(server, questions)| self.read_request(read_view, *server, questions));
         let requests: Vec<Vec<u8>> = requests.collect();
         let mut sent: Vec<SentRead<'_>> = Vec::with_capacity(asked.len());
         for ((server, _), request) in asked.iter().zip(&requests) {
@@ -107,10 +95,10 @@ impl<T: Transport> Client<T> {
             if is_pending { Poll::Pending } else { Poll::Ready(()) }
         })
         .await;
-        let replies = asked.iter().zip(received).enumerate().map(|(at, ((server, questions), reply))| {
+        let replies = asked.iter().zip(received).map(|((server, questions), reply)| {
             let bytes = reply.ok_or(RequestError::UnexpectedAnswer)??;
-            let proves = has_proofs && is_first(at, *server);
-            self.take_answers(read_view, *server, questions.len(), proves, bytes)
+            let reply = self.on_reply(read_view, *server, questions.len(), bytes)?;
+            reply.ok_or(RequestError::UnexpectedAnswer)
         });
         replies.collect()
     }

@@ -33,6 +33,13 @@ self_cell!(
     }
 );
 
+/// Savepoint of the transaction.
+struct OpenSavepoint {
+    savepoint: Savepoint,
+    /// Number of `changed` maps when it was opened.
+    changed: usize,
+}
+
 /// Connection at a store.
 pub(crate) struct SqlSession {
     /// Check by which the application cancels waits for a server.
@@ -45,7 +52,7 @@ pub(crate) struct SqlSession {
     writes: u64,
     /// Changes when earlier reads become invalid: at a new transaction, and at a rollback.
     moment: u64,
-    savepoints: Vec<Savepoint>,
+    savepoints: Vec<OpenSavepoint>,
     /// Meta-value maps of the schemas whose tables were written.
     written: Vec<Map>,
     /// Changes of the sizes of databases.
@@ -329,9 +336,10 @@ impl SqlSession {
             self.began = self.shared.rows().now();
             let lease = self.leases.held.as_ref().map(|(lease, _)| lease);
             let mut open = OpenTransaction::new(self.database.clone(), |database| Some(database.begin()));
-            let kept = self.access_patterns.kept();
+            let (kept, only_reads) = (self.access_patterns.kept(), self.reuse.only_reads());
             open.with_dependent_mut(|_, running| {
                 let Some(transaction) = running else { return };
+                transaction.use_watched(only_reads);
                 transaction.keep_up_to(kept);
                 if let Some(lease) = lease {
                     transaction.releases(lease);
@@ -531,7 +539,7 @@ impl SqlSession {
     pub(crate) fn open_savepoints(&mut self, count: usize) -> Result<(), ResultCode> {
         while self.savepoints.len() < count {
             let savepoint = self.with(|transaction| Ok(transaction.savepoint()))?;
-            self.savepoints.push(savepoint);
+            self.savepoints.push(OpenSavepoint { savepoint, changed: self.changed.len() });
         }
         Ok(())
     }
@@ -542,10 +550,11 @@ impl SqlSession {
         let keep = number.map_or(0, |number| if is_rollback { number + 1 } else { number });
         // A failed transaction is rolled back as a whole by its owner.
         if is_rollback && self.open.is_some() && self.lost.is_none() {
-            let to = number.map(|number| self.savepoints.get(number).copied());
+            let to = number.map(|number| self.savepoints.get(number).map(|to| (to.savepoint, to.changed)));
             // A savepoint that was never opened has nothing to roll back.
             if to != Some(None) {
-                self.with(|transaction| match to.flatten() {
+                let (to, changed) = to.flatten().unzip();
+                self.with(|transaction| match to {
                     Some(to) => transaction.rollback_to(to),
                     None => {
                         transaction.rollback_all();
@@ -553,6 +562,8 @@ impl SqlSession {
                     }
                 })?;
                 self.schemas.rolled_back(&self.changed, self.moment);
+                // Schemas whose changes are undone are guarded again.
+                self.changed.truncate(changed.unwrap_or(0));
                 self.moment += 1;
                 let mut rows = self.shared.rows();
                 self.numbered.iter().for_each(|tree| rows.suspect(*tree));
@@ -560,7 +571,9 @@ impl SqlSession {
         }
         if let (false, Some(open), Some(gone)) = (is_rollback, &mut self.open, self.savepoints.get(keep)) {
             // The savepoint exists, or the whole transaction is gone.
-            open.with_dependent_mut(|_, running| running.as_mut().map(|running| running.release(*gone)));
+            open.with_dependent_mut(|_, running| {
+                running.as_mut().map(|running| running.release(gone.savepoint))
+            });
         }
         self.savepoints.truncate(keep);
         self.chosen_until(is_rollback, number);

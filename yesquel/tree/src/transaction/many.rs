@@ -4,13 +4,13 @@ use super::{CachedAnswer, TreeTransaction};
 use crate::{
     Tree, TreeError,
     cache::Goal,
-    search::{Fetched, check_key, leaf_scan},
+    search::{Fetched, PageRequest, check_key},
     stored::{LookupAnswer, StoredValue},
 };
 use yesquel_client::{ReadReply, RequestError, ServerQuestions};
 use yesquel_model::{NodeId, ServerId};
 use yesquel_transport::Transport;
-use yesquel_wire::{Answer, Direction, Question};
+use yesquel_wire::{Answer, Direction, Question, Scan};
 
 /// Questions of one message: their answers are far shorter than a message may be.
 const QUESTIONS_MAX: usize = 256;
@@ -111,7 +111,8 @@ impl<T: Transport> TreeTransaction<'_, T> {
             let is_own = self.is_empty_at_servers(*tree) || self.is_bulk_loaded(tree.root);
             if !is_known && !is_own {
                 asked.push(leaf);
-                let scan = leaf_scan(Some(key));
+                let scan =
+                    Scan { near: Some((*key).into()), bytes_max: PageRequest::BYTES_MAX, ..Scan::all() };
                 batches.push(
                     leaf.server,
                     Question::Scan { node: leaf, scan: scan.clone().into() },

@@ -1,0 +1,16 @@
+//! The public interface, one module per behaviour.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+
+mod budget;
+mod bulk_load;
+mod clocks;
+mod connecting;
+mod hermitage;
+mod histories;
+mod large;
+mod lease_turns;
+mod leases;
+mod maps;
+mod peers;
+mod sockets;
