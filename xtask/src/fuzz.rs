@@ -4,7 +4,6 @@
 //! The stable compiler is enough because the targets run without a sanitizer:
 //! our code has nothing unsafe, and a sanitizer makes them four times slower.
 
-use std::env;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -240,8 +239,7 @@ fn failure(text: &str) -> String {
 
 /// Folder of the builds and the corpus.
 fn folder() -> PathBuf {
-    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
-    crate::root().join(target).join("fuzz")
+    crate::target().join("fuzz")
 }
 
 /// Makes sure that a compiler for libFuzzer's sources is installed.

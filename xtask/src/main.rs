@@ -1,5 +1,5 @@
 //! The developer's tool: `cargo xtask test`, `docs`, `house`, `library`, `serve`, `bench`,
-//! `simulate`, `fuzz`, `soak` and `tcl`.
+//! `simulate`, `network`, `fuzz`, `soak` and `tcl`.
 
 use std::env;
 use std::ffi::OsString;
@@ -20,7 +20,9 @@ mod fuzz;
 mod house;
 mod library;
 mod maven;
+mod network;
 mod programs;
+mod room;
 mod servers;
 mod setup;
 mod simulate;
@@ -49,6 +51,7 @@ type Result<T> = std::result::Result<T, String>;
         cargo xtask serve redis           a Redis to try serval on, until Ctrl-C\n  \
         cargo xtask bench --list          the benchmarks\n  \
         cargo xtask simulate --seeds N    Yesquel compared with its references, for N seeds\n  \
+        cargo xtask network --kills N     four servers in network namespaces, with faults\n  \
         cargo xtask fuzz --seconds N      random bytes as Yesquel's input\n  \
         cargo xtask soak --minutes N      tests that take too long for each change\n  \
         cargo xtask tcl                   SQLite's own tests on Yesquel's trees"
@@ -92,6 +95,9 @@ enum XtaskCommand {
     Bench(bench::BenchArguments),
     /// Run Yesquel's seeded tests with any number of seeds
     Simulate(simulate::SimulateArguments),
+    /// Run four of Yesquel's servers in network namespaces, with faults of processes, links, disks
+    /// and clocks
+    Network(network::NetworkArguments),
     /// Fuzz Yesquel's input from the network and from its disk
     Fuzz(fuzz::FuzzArguments),
     /// Run for an hour tests that take too long for each change: SQLite's tests, fuzzing, kills,
@@ -130,6 +136,7 @@ fn run(task: XtaskCommand, children: &Children) -> Result<bool> {
         XtaskCommand::RoundTrips { answer } => bench::driver::round_trips(answer).map(|()| true),
         XtaskCommand::Bench(arguments) => bench::bench(&arguments, children).map(|()| true),
         XtaskCommand::Simulate(arguments) => simulate::simulate(&arguments, children),
+        XtaskCommand::Network(arguments) => network::network(&arguments, children),
         XtaskCommand::Fuzz(arguments) => fuzz::fuzz(&arguments, children),
         XtaskCommand::Soak(arguments) => soak::soak(&arguments, children),
         XtaskCommand::Tcl(arguments) => tcl::tcl(&arguments, children),
@@ -172,6 +179,13 @@ fn root() -> PathBuf {
     let manifest_dir =
         env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| OsString::from(env!("CARGO_MANIFEST_DIR")));
     PathBuf::from(manifest_dir).join("..")
+}
+
+/// Cargo's folder of builds. Absolute: scripts run in other folders, and compilers print its path.
+fn target() -> PathBuf {
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    let root = root();
+    root.canonicalize().unwrap_or(root).join(target)
 }
 
 /// The Cargo that runs this program, in the workspace's root.

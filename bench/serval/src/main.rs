@@ -41,8 +41,8 @@ pub(crate) fn stdout(bytes: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// What a mutex holds, also after a thread that held it has panicked: whoever shows
-/// or puts right something goes on then.
+/// The value in a mutex, also after a thread that held it has panicked: the threads that show
+/// or clean up go on then.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

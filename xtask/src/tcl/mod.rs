@@ -11,7 +11,6 @@ mod script;
 mod source;
 
 use std::collections::BTreeMap;
-use std::env;
 use std::fs;
 use std::io::{IsTerminal as _, Read as _, Write as _, stderr};
 use std::path::{Path, PathBuf};
@@ -498,10 +497,7 @@ fn matches(name: &str, glob: &str) -> bool {
 
 /// Folder of all files.
 fn folder() -> PathBuf {
-    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
-    let root = crate::root();
-    // Absolute: scripts run in other folders, and compilers print these paths.
-    root.canonicalize().unwrap_or(root).join(target).join("tcl")
+    crate::target().join("tcl")
 }
 
 /// Adds a file's path to an error.

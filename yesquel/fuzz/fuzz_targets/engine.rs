@@ -1,4 +1,4 @@
-//! Requests of anybody, and the log that they leave.
+//! Arbitrary requests, and the log that they leave.
 
 #![no_main]
 

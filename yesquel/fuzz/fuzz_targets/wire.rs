@@ -1,4 +1,4 @@
-//! Greetings, frames and messages of anybody.
+//! Arbitrary greetings, frames and messages.
 
 #![no_main]
 

@@ -109,7 +109,8 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
 /// lives, comes first and says so.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Ends the process a while after whoever asks has hung up, whatever its store is waited for.
+/// Ends the process some time after its client has closed the connection, even if the store
+/// has not answered.
 fn end_when_left_alone(grace: Duration) {
     std::thread::spawn(move || {
         let stdin = std::io::stdin();

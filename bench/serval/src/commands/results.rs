@@ -198,7 +198,7 @@ pub(crate) fn merge(args: &MergeArgs) -> Result<(), Failure> {
     let merged =
         merge::merge(&parts, together, args.force).map_err(|error| Failure::usage(error.to_string()))?;
     if args.out.is_some() || !std::io::stdout().is_terminal() {
-        // The document has them too, but nobody looks there first.
+        // The document has them too; a user reads the terminal first.
         let apart = |note: &&Note| matches!(note, Note::Merged(MergedNote::NotAtOnce { .. }));
         merged.notes.iter().filter(apart).for_each(|note| tell!("warning: {}", line(note)));
     }

@@ -25,6 +25,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+use yesquel_fork::UnansweredMessages;
 use yesquel_model::{ServerId, Timestamp};
 use yesquel_wire::{
     ClientHeartbeat,
@@ -55,6 +56,9 @@ struct SendQueue {
     rest: Vec<u8>,
     heartbeat: ClientHeartbeat,
     news_at: Option<Instant>,
+    /// Whether a request without a waiting caller was left to another thread, which has not sent it
+    /// yet.
+    leaves_unsent: bool,
 }
 
 #[derive(Debug)]
@@ -72,6 +76,8 @@ pub(super) struct ServerConnection {
     /// The server's clock at the greeting.
     pub(super) now: Timestamp,
     slots: ReplySlots,
+    /// For the exit of the process.
+    unanswered: UnansweredMessages,
     sending: Mutex<SendQueue>,
     /// The receiver holds the lock.
     receiving: Mutex<Receiving>,
@@ -149,13 +155,17 @@ impl ServerConnection {
             Welcome::Refused(denial) => return Err(denied(denial)),
         };
         channel.timeout(options.timeout.min(CHECK_EVERY)).map_err(failed)?;
+        // The server's limit is respected up to a bound; a lane has few requests, and those that
+        // were cancelled.
+        let requests_max = requests_max.clamp(1, if is_lane { LANE_REQUESTS_MAX } else { 1 << 16 });
+        let unanswered = channel.unanswered(options.close_timeout);
+        let slots = ReplySlots::new(requests_max, unanswered);
         Ok(ServerConnection {
             channel,
             server,
             now,
-            // The server's limit is respected up to a bound; a lane has few requests, and those
-            // that were cancelled.
-            slots: ReplySlots::new(requests_max.clamp(1, if is_lane { LANE_REQUESTS_MAX } else { 1 << 16 })),
+            slots,
+            unanswered,
             sending: Mutex::default(),
             receiving: Mutex::new(Receiving { inbox, wakers: Vec::new(), quiet: None }),
             expected: AtomicU32::new(0),
@@ -164,6 +174,11 @@ impl ServerConnection {
             lost: OnceLock::new(),
             timeout: options.timeout,
         })
+    }
+
+    /// Takes a connection apart that only one thread uses.
+    pub(super) fn into_parts(self) -> (Channel, Inbox) {
+        (self.channel, self.receiving.into_inner().unwrap_or_else(PoisonError::into_inner).inbox)
     }
 
     fn lock(&self) -> MutexGuard<'_, SendQueue> {
@@ -202,7 +217,7 @@ impl ServerConnection {
         let full = || LostConnection::other("as many requests are under way as a connection may have");
         let slot = self.slots.open().ok_or_else(full)?;
         self.under_way.fetch_add(1, Relaxed);
-        self.queue(slot, request, heartbeats);
+        self.queue(slot, request, heartbeats, false);
         Ok(InFlightCall { connection: Arc::clone(self), slot, is_cancelled: false })
     }
 
@@ -217,7 +232,7 @@ impl ServerConnection {
             return Err(handler);
         }
         let slot = self.slots.open_handled(handler)?;
-        self.queue(slot, request, heartbeats);
+        self.queue(slot, request, heartbeats, true);
         if let Some(why) = self.lost.get() {
             // It may have been closed before the slot was opened.
             self.slots.fail_handlers(why);
@@ -226,7 +241,13 @@ impl ServerConnection {
     }
 
     /// Queues a request, and sends it unless another thread does.
-    fn queue(&self, slot: u32, request: &[u8], heartbeats: Option<&Arc<dyn HeartbeatSource>>) {
+    fn queue(
+        &self,
+        slot: u32,
+        request: &[u8],
+        heartbeats: Option<&Arc<dyn HeartbeatSource>>,
+        is_handled: bool,
+    ) {
         let mut sending = self.lock();
         sending.outbox.push(u64::from(slot) + 1, request);
         let expected = self.expected.load(Relaxed);
@@ -244,6 +265,9 @@ impl ServerConnection {
                 sending = self.lock();
             }
             self.send_all(sending, heartbeats);
+        } else if is_handled {
+            sending.leaves_unsent = true;
+            self.unanswered.set_unsent(true);
         }
     }
 
@@ -296,6 +320,9 @@ impl ServerConnection {
                 sending.report(&**heartbeats);
             }
             if !sending.outbox.fill(&mut buffer) && !std::mem::take(&mut sending.flush) {
+                if std::mem::take(&mut sending.leaves_unsent) {
+                    self.unanswered.set_unsent(false);
+                }
                 break;
             }
             drop(sending);
@@ -380,6 +407,10 @@ impl ServerConnection {
         if self.is_closed() || !self.slots.has_handlers() {
             return;
         }
+        // Another thread may be sending what it took over.
+        while self.lock().is_taken && !self.is_closed() && Instant::now() < until {
+            thread::yield_now();
+        }
         self.channel.end_sending();
         if self.channel.timeout(FINISH_STEP).is_err() {
             return;
@@ -387,6 +418,22 @@ impl ServerConnection {
         while self.channel.has_unacknowledged() && !self.is_closed() && Instant::now() < until {
             self.receive_handled();
         }
+    }
+
+    /// Waits until the server's machine has the requests without a waiting caller, by a deadline.
+    pub(super) fn settle(&self, until: Instant) {
+        while self.slots.has_handlers()
+            && self.channel.has_unacknowledged()
+            && !self.is_closed()
+            && Instant::now() < until
+        {
+            self.receive_handled();
+        }
+    }
+
+    /// Whether the server has not closed it, while no reply is due.
+    pub(super) fn is_alive(&self) -> bool {
+        !self.is_closed() && !self.channel.has_ended()
     }
 
     /// As the receiver: hands out replies until the own one has come, or all that handlers take.

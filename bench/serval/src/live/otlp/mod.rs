@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn a_collector_that_is_away_is_told_of_once() {
         let (tell, messages) = mpsc::channel();
-        // Nobody listens there any more.
+        // The listener is closed.
         let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let warn = Box::new(move |words: &str| tell.send(words.to_owned()).unwrap());
         let times = ExportTimes { every: Duration::from_millis(1), ..ExportTimes::default() };
@@ -353,7 +353,7 @@ mod tests {
             let server = ServerConnection::new(Arc::clone(config)).unwrap();
             StreamOwned::new(server, listener.accept().unwrap().0)
         };
-        // Nobody that browsers trust has signed it.
+        // No authority that browsers trust has signed it.
         let (tell, messages) = mpsc::channel();
         let warn = Box::new(move |words: &str| tell.send(words.to_owned()).unwrap());
         let sending = begin(Some(&url), &[], at_the_end(), warn);
@@ -366,7 +366,7 @@ mod tests {
             words.contains("UnknownIssuer") && words.contains("OTEL_EXPORTER_OTLP_CERTIFICATE"),
             "{words}"
         );
-        // Now somebody says so.
+        // Now a variable names the authority.
         let variables = [
             ("OTEL_EXPORTER_OTLP_ENDPOINT", url.as_str()),
             ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20abc"),
