@@ -9,6 +9,7 @@ mod lease;
 mod peek;
 mod peer_holds;
 mod recovery;
+mod refusals;
 mod replay;
 mod status;
 mod time;
@@ -23,6 +24,7 @@ use crate::{
     outcomes::OutcomeTable,
     queue::PrepareQueue,
     record::LogRecord,
+    refused::RefusedNumbers,
     settings::EngineSettings,
     snapshots::Snapshots,
     staging::Staging,
@@ -101,6 +103,7 @@ pub struct Engine {
     waiting: FxHashMap<TxnId, Vec<WaitingRequest>>,
     pub(crate) delayed: Vec<DelayedRequest>,
     pub(crate) queue: PrepareQueue,
+    pub(crate) refused: RefusedNumbers,
     /// What the prepare that must wait writes.
     pub(crate) queue_targets: Vec<(NodeId, WriteTarget)>,
     pub(crate) forget: ForgetState,
@@ -183,6 +186,7 @@ impl Engine {
             waiting: FxHashMap::default(),
             delayed: Vec::new(),
             queue: PrepareQueue::default(),
+            refused: RefusedNumbers::default(),
             queue_targets: Vec::new(),
             forget: ForgetState::default(),
             counters: FxHashMap::default(),
@@ -218,6 +222,16 @@ impl Engine {
     /// Whether a snapshot may be read: it is the oldest held one, or not below the next held one.
     pub fn is_kept(&self, snapshot: Timestamp) -> bool {
         self.snapshots.serves(snapshot)
+    }
+
+    /// Highest timestamp that was given out or seen.
+    pub fn last_timestamp(&self) -> Timestamp {
+        self.clock.last()
+    }
+
+    /// Since when the prepare of a transaction is queued, by uptime, if it is.
+    pub fn queued_since_ms(&self, txn: TxnId) -> Option<u64> {
+        self.queue.get(txn).map(|queued| queued.since_ms)
     }
 
     /// Prepared transactions without an outcome.
@@ -308,24 +322,6 @@ impl Engine {
         self.refuse_waiting(Refusal::DiskFailed, effects);
     }
 
-    /// Refuses all requests that wait.
-    pub fn refuse_waiting(&mut self, refusal: Refusal, effects: &mut Effects) {
-        let waiting = std::mem::take(&mut self.waiting).into_values().flatten();
-        let queued = self.queue.remove(|_| true).into_iter().map(|queued| queued.caller);
-        let delayed = std::mem::take(&mut self.delayed).into_iter().map(|delayed| delayed.caller);
-        let leased = self.leases.take_waiting();
-        let waiting = waiting.map(|waiting| waiting.caller);
-        for caller in waiting.chain(queued).chain(delayed).chain(leased) {
-            self.refuse(caller, refusal, 0, effects);
-        }
-    }
-
-    fn refuse(&self, caller: Caller, refusal: Refusal, needs_lsn: u64, effects: &mut Effects) {
-        let start = effects.bytes.len();
-        Reply::Refused { operation: None, refusal }.write(&mut effects.bytes);
-        self.reply(caller, start, needs_lsn, effects);
-    }
-
     /// Stages a part of a transaction.
     fn stage(
         &mut self,
@@ -390,6 +386,7 @@ impl Engine {
         self.snapshots.hold(connection, [None; 2], false);
         self.leases.disconnected(connection);
         self.watches.disconnected(connection);
+        self.refused.disconnected(connection);
         for waiting in self.waiting.values_mut() {
             waiting.retain(|waiting| waiting.caller.connection != connection);
         }
@@ -439,7 +436,7 @@ impl Engine {
     }
 
     /// Number of requests that wait for an outcome or a lease.
-    pub(crate) fn waiting_count(&self) -> usize {
+    pub fn waiting_count(&self) -> usize {
         self.leases.waiting() + self.waiting.values().map(Vec::len).sum::<usize>()
     }
 

@@ -17,7 +17,7 @@ use yesquel_wire::{
 };
 
 /// Connection number of calls from the server's own process.
-pub const LOCAL_CONNECTION: u64 = 0;
+pub const LOCAL_CONNECTION: u64 = yesquel_engine::OWN_CONNECTION;
 
 /// The last checkpoint, for the status.
 #[derive(Debug, Clone, Copy)]
@@ -246,9 +246,10 @@ impl GroupCore {
             ClockState::Agrees | ClockState::Alone | ClockState::Comparing => {
                 Request::decode(request).map(|_| self.early.push((caller, request.into())))
             }
-            ClockState::Differs { ahead_ms } => Request::decode(request).map(|_| {
-                self.refuse(caller, Refusal::ClockDiffers { ahead_ms });
-            }),
+            ClockState::Differs { ahead_ms } => {
+                let refusal = Refusal::ClockDiffers { ahead_ms };
+                self.engine.refuse_request(now, caller, request, refusal, &mut self.effects)
+            }
         };
         let settled = self.settle(own.map(|buffer| (caller, buffer)), sink);
         handled.map(|()| settled)
@@ -275,11 +276,6 @@ impl GroupCore {
             Some(Durability::Sync) => false,
             Some(Durability::Interval(_) | Durability::None) => self.unsynced_lsn <= self.synced,
         }
-    }
-
-    fn refuse(&mut self, caller: Caller, refusal: Refusal) {
-        let reply = Reply::Refused { operation: None, refusal };
-        self.effects.push_reply(caller, |bytes| reply.write(bytes));
     }
 
     /// Returns the report to other servers.
@@ -326,7 +322,7 @@ impl GroupCore {
     }
 
     /// Refuses the requests that wait, once the clock differs.
-    fn note_clock_state(&mut self) {
+    fn note_clock_state(&mut self, now: Now) {
         let state = self.watch.state();
         if std::mem::replace(&mut self.noted_state, state) == state {
             return;
@@ -334,8 +330,10 @@ impl GroupCore {
         if let ClockState::Differs { ahead_ms } = state {
             let refusal = Refusal::ClockDiffers { ahead_ms };
             self.engine.refuse_waiting(refusal, &mut self.effects);
-            for (caller, _) in std::mem::take(&mut self.early) {
-                self.refuse(caller, refusal);
+            for (caller, request) in std::mem::take(&mut self.early) {
+                // The request was checked when it arrived.
+                let refused = self.engine.refuse_request(now, caller, &request, refusal, &mut self.effects);
+                debug_assert!(refused.is_ok());
             }
         }
     }
@@ -372,7 +370,7 @@ impl GroupCore {
 
     /// Advances time. Call it about every 50 ms.
     pub fn tick(&mut self, now: Now, sink: &dyn ReplySink) -> Settled {
-        self.note_clock_state();
+        self.note_clock_state(now);
         if self.watch.state().serves() {
             self.begin(now);
             self.handle_early(now);
