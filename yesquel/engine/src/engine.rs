@@ -87,6 +87,8 @@ pub struct Engine {
     pub(crate) ceiling: Timestamp,
     pub(crate) ceiling_before: Timestamp,
     pub(crate) ceiling_lsn: u64,
+    /// Whether replies wait until the records that they depend on are on disk, by the log.
+    pub(crate) is_synced: bool,
     /// Set once the log takes no more records: no snapshot above it is given.
     pub(crate) frozen: Option<Frozen>,
     pub(crate) store: NodeStore,
@@ -170,6 +172,7 @@ impl Engine {
             ceiling: Timestamp::ZERO,
             ceiling_before: Timestamp::ZERO,
             ceiling_lsn: 0,
+            is_synced: true,
             frozen: None,
             store: NodeStore::new(NodeLimits {
                 cells_max: settings.node_cells_max,

@@ -86,6 +86,9 @@ impl Engine {
         let Readable { low, next } = self.snapshots.readable();
         records.push(&LogRecord::LowWater { low, next });
         records.push(&LogRecord::Ceiling(self.ceiling));
+        if !self.is_synced {
+            records.push(&LogRecord::Synced(false));
+        }
         let mut counters: Vec<_> = self.counters.iter().collect();
         counters.sort_unstable();
         for (node, next) in counters {
@@ -211,6 +214,7 @@ impl Engine {
             }
             LogRecord::Counter { node, next } => drop(self.counters.insert(*node, *next)),
             LogRecord::LowWater { low, next } => self.snapshots.set(*low, *next),
+            LogRecord::Synced(is_synced) => self.is_synced = *is_synced,
             LogRecord::Node { node, items } => {
                 self.last_change = self.last_change.max(self.store.restore(*node, *items));
             }
