@@ -137,6 +137,11 @@ impl Collector for ServerMetrics {
             "Times that the other participants of a transaction were asked for their votes",
             requests.recoveries,
         )?;
+        counter(
+            "yesquel_wrong_group_replies",
+            "Requests for another group, or with another epoch of the group",
+            requests.wrong_group,
+        )?;
         if status.peers.clocks.is_empty() {
             return Ok(());
         }

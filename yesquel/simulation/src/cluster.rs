@@ -1,6 +1,7 @@
 //! The state of a run: servers, processes, connections, and the events to come.
 
 mod network;
+mod routes;
 mod server;
 
 pub use network::{LocalTransport, Network};
@@ -23,7 +24,7 @@ use std::{
 use yesquel_engine::{Engine, Now};
 use yesquel_model::ServerId;
 use yesquel_seeds::Random;
-use yesquel_transport::HeartbeatSource;
+use yesquel_transport::{GroupRoute, HeartbeatSource};
 use yesquel_wire::Request;
 
 /// The cluster, as tasks and transports share it.
@@ -96,11 +97,15 @@ pub struct EventCounts {
     pub cuts: u64,
     /// Stopped processes of servers.
     pub freezes: u64,
+    /// Requests that came to the wrong place.
+    pub corrections: u64,
+    /// Servers that started at another address.
+    pub moves: u64,
 }
 
 impl EventCounts {
     /// All counts.
-    pub fn all(&self) -> [u64; 8] {
+    pub fn all(&self) -> [u64; 10] {
         let EventCounts {
             deaths,
             restarts,
@@ -110,8 +115,21 @@ impl EventCounts {
             recovered,
             cuts,
             freezes,
+            corrections,
+            moves,
         } = *self;
-        [deaths, restarts, power_losses, disk_failures, checkpoints, recovered, cuts, freezes]
+        [
+            deaths,
+            restarts,
+            power_losses,
+            disk_failures,
+            checkpoints,
+            recovered,
+            cuts,
+            freezes,
+            corrections,
+            moves,
+        ]
     }
 
     /// Adds the counts of another run.
@@ -125,8 +143,21 @@ impl EventCounts {
             recovered,
             cuts,
             freezes,
+            corrections,
+            moves,
         } = self;
-        let own = [deaths, restarts, power_losses, disk_failures, checkpoints, recovered, cuts, freezes];
+        let own = [
+            deaths,
+            restarts,
+            power_losses,
+            disk_failures,
+            checkpoints,
+            recovered,
+            cuts,
+            freezes,
+            corrections,
+            moves,
+        ];
         own.into_iter().zip(other.all()).for_each(|(sum, more)| *sum += more);
     }
 }
@@ -150,6 +181,8 @@ pub(crate) struct ClientProcess {
     /// The calls whose connections break, how long after the call, and how.
     cuts: Vec<(u64, u64, Cut)>,
     heartbeats: Option<Weak<dyn HeartbeatSource>>,
+    /// What it knows of the groups.
+    pub(crate) routes: BTreeMap<usize, GroupRoute<usize>>,
 }
 
 /// A partition: a server that some peers cannot reach.
@@ -246,6 +279,8 @@ impl Cluster {
                 | InjectedFault::SyncFailure { at_us, .. }
                 | InjectedFault::DiskFull { at_us, .. }
                 | InjectedFault::Freeze { at_us, .. }
+                | InjectedFault::Reconfigure { at_us, .. }
+                | InjectedFault::Move { at_us, .. }
                 | InjectedFault::Clock { at_us, .. } => {
                     self.after(*at_us, SimulationEvent::Fault(fault.clone()))
                 }
@@ -424,6 +459,12 @@ impl Cluster {
                 self.after(at_us, SimulationEvent::Fault(crash));
             }
             InjectedFault::Clock { server, ahead_ms, .. } => self.servers[server].ahead_ms = ahead_ms,
+            InjectedFault::Reconfigure { server, .. } => self.raise_epoch(server),
+            InjectedFault::Move { server, down_us, .. } => {
+                self.move_away(server);
+                self.stop(server, None, down_us);
+                self.counts.moves += 1;
+            }
             InjectedFault::Freeze { server, us, .. } => {
                 self.servers[server].frozen_until_us = self.now_us() + us;
                 self.counts.freezes += 1;

@@ -75,6 +75,10 @@ impl Transport for Both {
         }
     }
 
+    fn home_group(&self) -> ServerId {
+        ServerId(1)
+    }
+
     fn set_heartbeat_source(&self, heartbeats: Arc<dyn HeartbeatSource>) {
         self.servers.iter().for_each(|server| server.set_heartbeat_source(Arc::clone(&heartbeats)));
     }
