@@ -1,26 +1,31 @@
-//! Fork detection: a child process must not use the servers and connections of its parent.
+//! Connections and servers of a process that forks or exits.
 //!
-//! `fork()` copies memory and file descriptors but no threads. A handle therefore records the
-//! [`generation`] of the process that made it and refuses to work in another one. Files and sockets
-//! that are registered with [`CloseOnFork`] are closed in the child.
+//! A child process must not use the servers and connections of its parent. `fork()` copies memory
+//! and file descriptors but no threads. A handle therefore records the [`generation`] of the
+//! process that made it and refuses to work in another one. Files and sockets that are registered
+//! with [`CloseOnFork`] are closed in the child.
+//!
+//! A process that exits waits until its last [messages](UnansweredMessages) have left it.
 
 #![allow(unsafe_code)]
 
+mod exit;
+mod registered;
+
+pub use exit::{UnansweredMessages, unacknowledged_bytes};
+
+use registered::{NONE, REGISTERED, Registered};
 use std::{
     os::fd::{AsRawFd, BorrowedFd, RawFd},
     sync::{
         Once,
-        atomic::{AtomicI32, AtomicU32, Ordering::SeqCst},
+        atomic::{AtomicU32, Ordering::SeqCst},
     },
+    time::Duration,
 };
 
 /// Number of forks between the first process and this one.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
-
-/// Descriptors that can be registered at a time; a child inherits any beyond these.
-const REGISTERED_MAX: usize = 1024;
-const NONE: RawFd = -1;
-static REGISTERED: [AtomicI32; REGISTERED_MAX] = [const { AtomicI32::new(NONE) }; REGISTERED_MAX];
 
 /// Number of this process among those that share its memory image. A handle that was made under
 /// another number must not be used. Forks count from the first call of [`watch`] or
@@ -34,7 +39,7 @@ extern "C" fn in_child() {
     GENERATION.fetch_add(1, SeqCst);
     let mut null = NONE;
     for place in &REGISTERED {
-        let file = place.swap(NONE, SeqCst);
+        let file = place.file.swap(NONE, SeqCst);
         if file == NONE {
             continue;
         }
@@ -68,25 +73,32 @@ pub fn watch() {
 /// A file or socket that belongs to this process only: in a child its number refers to /dev/null.
 /// Drop this before the descriptor is closed.
 #[derive(Debug)]
-pub struct CloseOnFork(Option<(usize, RawFd)>);
+pub struct CloseOnFork(Option<(&'static Registered, RawFd)>);
 
 impl CloseOnFork {
     /// Registers a descriptor.
     pub fn new(file: BorrowedFd<'_>) -> CloseOnFork {
         watch();
         let file = file.as_raw_fd();
-        let is_free = |place: &AtomicI32| place.compare_exchange(NONE, file, SeqCst, SeqCst).is_ok();
-        CloseOnFork(REGISTERED.iter().position(is_free).map(|at| (at, file)))
+        CloseOnFork(Registered::add(file).map(|place| (place, file)))
+    }
+
+    /// Returns the counter of messages for which the exit of the process waits, and sets how long.
+    pub fn unanswered(&self, timeout: Duration) -> UnansweredMessages {
+        exit::watch();
+        let place = self.0.map(|(place, _)| place);
+        if let Some(place) = place {
+            place.exit_ms.store(u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX), SeqCst);
+        }
+        UnansweredMessages(place)
     }
 }
 
 impl Drop for CloseOnFork {
     fn drop(&mut self) {
-        if let Some((at, file)) = self.0
-            && let Some(place) = REGISTERED.get(at)
-        {
+        if let Some((place, file)) = self.0 {
             // In a child the place may already hold another descriptor.
-            let _ = place.compare_exchange(file, NONE, SeqCst, SeqCst);
+            let _ = place.file.compare_exchange(file, NONE, SeqCst, SeqCst);
         }
     }
 }

@@ -7,3 +7,4 @@ mod crowds;
 mod half_messages;
 mod slow_readers;
 mod support;
+mod watchers;

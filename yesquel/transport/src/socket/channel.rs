@@ -1,7 +1,7 @@
 //! A byte stream in both directions, plain or encrypted. One thread at a time sends, and one
 //! receives.
 
-use super::{Address, ConnectError, ConnectStep, SocketOptions, send_queue};
+use super::{Address, ConnectError, ConnectStep, SocketOptions};
 use crate::wait::{CHECK_EVERY, check_cancelled, was_cancelled};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -13,13 +13,16 @@ use std::{
     borrow::Cow,
     io::{self, Read, Write},
     net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs},
-    os::{fd::AsFd, unix::net::UnixStream},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::net::UnixStream,
+    },
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
     thread,
     time::{Duration, Instant},
 };
-use yesquel_fork::CloseOnFork;
+use yesquel_fork::{CloseOnFork, UnansweredMessages, unacknowledged_bytes};
 use yesquel_wire::frame::Inbox;
 
 #[derive(Debug)]
@@ -39,6 +42,15 @@ impl Socket {
                 stream.set_read_timeout(timeout)?;
                 stream.set_write_timeout(timeout)
             }
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Socket::Tcp(stream) => stream.as_fd(),
+            Socket::Unix(stream) => stream.as_fd(),
         }
     }
 }
@@ -112,6 +124,20 @@ impl Write for Limited<'_> {
     }
 }
 
+/// A socket that is read without waiting.
+struct NonBlocking<'a>(&'a Socket);
+
+impl Read for NonBlocking<'_> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match net::recv(self.0.as_fd(), &mut *room, net::RecvFlags::DONTWAIT) {
+                Err(Errno::INTR) => {}
+                received => return Ok(received?.0),
+            }
+        }
+    }
+}
+
 /// Time left until a deadline; an error if none is left.
 fn left(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
@@ -121,7 +147,7 @@ fn left(until: Instant) -> io::Result<Duration> {
 #[derive(Debug)]
 pub(super) struct Channel {
     /// Closed in a child process. Dropped before the socket.
-    _fork: CloseOnFork,
+    fork: CloseOnFork,
     socket: Socket,
     tls: Option<Mutex<ClientConnection>>,
 }
@@ -241,11 +267,8 @@ impl Channel {
             }
             _ => None,
         };
-        let fork = CloseOnFork::new(match &socket {
-            Socket::Tcp(stream) => stream.as_fd(),
-            Socket::Unix(stream) => stream.as_fd(),
-        });
-        Ok(Channel { _fork: fork, socket, tls })
+        let fork = CloseOnFork::new(socket.as_fd());
+        Ok(Channel { fork, socket, tls })
     }
 
     /// Sets how long a read or write may make no progress.
@@ -325,6 +348,31 @@ impl Channel {
         }
     }
 
+    /// Returns the counter of messages for which the exit of the process waits.
+    pub(super) fn unanswered(&self, exit_timeout: Duration) -> UnansweredMessages {
+        self.fork.unanswered(exit_timeout)
+    }
+
+    /// Takes the bytes that have come, without waiting. Returns whether there were any. Only for
+    /// sockets without encryption.
+    pub(super) fn take_received(&self, inbox: &mut Inbox) -> io::Result<bool> {
+        match inbox.read_from(&mut NonBlocking(&self.socket)) {
+            Ok((0, _)) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the server has closed the stream, and everything before its end was read.
+    pub(super) fn has_ended(&self) -> bool {
+        let flags = net::RecvFlags::DONTWAIT | net::RecvFlags::PEEK;
+        !matches!(
+            net::recv(self.socket.as_fd(), &mut [0][..], flags),
+            Ok((1, _)) | Err(Errno::AGAIN | Errno::INTR)
+        )
+    }
+
     /// Ends the sending side: the server gets what was sent, and then the end.
     pub(super) fn end_sending(&self) {
         // It may be closed already.
@@ -338,7 +386,7 @@ impl Channel {
     /// socket is there at once.
     pub(super) fn has_unacknowledged(&self) -> bool {
         match &self.socket {
-            Socket::Tcp(stream) => send_queue::bytes(stream.as_fd()).is_ok_and(|bytes| bytes > 0),
+            Socket::Tcp(stream) => unacknowledged_bytes(stream.as_fd()).is_ok_and(|bytes| bytes > 0),
             Socket::Unix(_) => false,
         }
     }

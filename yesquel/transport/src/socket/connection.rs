@@ -18,13 +18,17 @@ use std::{
     io,
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError,
-        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{
+            AtomicBool, AtomicU32,
+            Ordering::{Relaxed, SeqCst},
+        },
     },
     task::{Context, Poll, Waker},
     thread,
     time::{Duration, Instant},
 };
+use yesquel_fork::UnansweredMessages;
 use yesquel_model::{ClusterMembership, GroupEpoch, ServerId, Timestamp};
 use yesquel_wire::{
     ClientHeartbeat, EncodedDestination,
@@ -55,6 +59,9 @@ struct SendQueue {
     rest: Vec<u8>,
     heartbeat: ClientHeartbeat,
     news_at: Option<Instant>,
+    /// Whether a request without a waiting caller was left to another thread, which has not sent it
+    /// yet.
+    leaves_unsent: bool,
 }
 
 #[derive(Debug)]
@@ -75,9 +82,14 @@ pub(super) struct ServerConnection {
     /// The server's clock at the greeting.
     pub(super) now: Timestamp,
     slots: ReplySlots,
+    /// For the exit of the process.
+    unanswered: UnansweredMessages,
     sending: Mutex<SendQueue>,
-    /// The receiver holds the lock.
+    /// Whether a thread has the receiving role. It alone locks `receiving`.
+    has_receiver: AtomicBool,
     receiving: Mutex<Receiving>,
+    /// No thread has waited for a while: the server's silence before does not count.
+    has_rested: AtomicBool,
     /// Threads that were woken with a reply and will probably send the next request.
     expected: AtomicU32,
     /// Requests whose replies were not taken yet.
@@ -87,6 +99,24 @@ pub(super) struct ServerConnection {
     /// Why the connection is closed.
     lost: OnceLock<LostConnection>,
     timeout: Duration,
+}
+
+/// The receiving role of a thread. Dropping it passes the role on, on every path: a thread that has
+/// found the role taken sleeps until it is woken.
+struct ReceivingRole<'a> {
+    connection: &'a ServerConnection,
+    /// The slot of the thread's own call.
+    own: Option<u32>,
+    /// Present until the role is dropped.
+    receiving: Option<MutexGuard<'a, Receiving>>,
+}
+
+impl Drop for ReceivingRole<'_> {
+    fn drop(&mut self) {
+        drop(self.receiving.take());
+        self.connection.has_receiver.store(false, SeqCst);
+        self.connection.pass_on(self.own);
+    }
 }
 
 /// A request in flight. Polling it may receive for all threads.
@@ -112,7 +142,7 @@ impl Drop for InFlightCall {
         if !self.is_cancelled {
             self.connection.slots.abandon(self.slot);
             // This thread may have been the next receiver.
-            self.connection.pass_on();
+            self.connection.pass_on(None);
             self.connection.rest();
         }
     }
@@ -171,16 +201,22 @@ impl ServerConnection {
             return Err(ConnectError::OtherCluster { address, cluster: membership.cluster, known });
         }
         channel.timeout(options.timeout.min(CHECK_EVERY)).map_err(failed)?;
+        // The server's limit is respected up to a bound; a lane has few requests, and those that
+        // were cancelled.
+        let requests_max = requests_max.clamp(1, if is_lane { LANE_REQUESTS_MAX } else { 1 << 16 });
+        let unanswered = channel.unanswered(options.close_timeout);
+        let slots = ReplySlots::new(requests_max, unanswered);
         Ok(ServerConnection {
             channel,
             server,
             membership,
             epoch,
             now,
-            // The server's limit is respected up to a bound; a lane has few requests, and those
-            // that were cancelled.
-            slots: ReplySlots::new(requests_max.clamp(1, if is_lane { LANE_REQUESTS_MAX } else { 1 << 16 })),
+            slots,
+            unanswered,
             sending: Mutex::default(),
+            has_receiver: AtomicBool::new(false),
+            has_rested: AtomicBool::new(false),
             receiving: Mutex::new(Receiving { inbox, wakers: Vec::new(), quiet: None }),
             expected: AtomicU32::new(0),
             under_way: AtomicU32::new(0),
@@ -188,6 +224,11 @@ impl ServerConnection {
             lost: OnceLock::new(),
             timeout: options.timeout,
         })
+    }
+
+    /// Takes a connection apart that only one thread uses.
+    pub(super) fn into_parts(self) -> (Channel, Inbox) {
+        (self.channel, self.receiving.into_inner().unwrap_or_else(PoisonError::into_inner).inbox)
     }
 
     fn lock(&self) -> MutexGuard<'_, SendQueue> {
@@ -227,7 +268,7 @@ impl ServerConnection {
         let full = || LostConnection::other("as many requests are under way as a connection may have");
         let slot = self.slots.open().ok_or_else(full)?;
         self.under_way.fetch_add(1, Relaxed);
-        self.queue(slot, destination, request, heartbeats);
+        self.queue(slot, destination, request, heartbeats, false);
         Ok(InFlightCall { connection: Arc::clone(self), slot, is_cancelled: false })
     }
 
@@ -243,7 +284,7 @@ impl ServerConnection {
             return Err(handler);
         }
         let slot = self.slots.open_handled(handler)?;
-        self.queue(slot, destination, request, heartbeats);
+        self.queue(slot, destination, request, heartbeats, true);
         if let Some(why) = self.lost.get() {
             // It may have been closed before the slot was opened.
             self.slots.fail_handlers(why);
@@ -258,6 +299,7 @@ impl ServerConnection {
         destination: &EncodedDestination,
         request: &[u8],
         heartbeats: Option<&Arc<dyn HeartbeatSource>>,
+        is_handled: bool,
     ) {
         let mut sending = self.lock();
         sending.outbox.push_after(u64::from(slot) + 1, destination.bytes(), request);
@@ -276,6 +318,9 @@ impl ServerConnection {
                 sending = self.lock();
             }
             self.send_all(sending, heartbeats);
+        } else if is_handled {
+            sending.leaves_unsent = true;
+            self.unanswered.set_unsent(true);
         }
     }
 
@@ -290,16 +335,12 @@ impl ServerConnection {
             if let Some(why) = self.lost.get() {
                 return Poll::Ready(Err(why.clone()));
             }
-            let role = match self.receiving.try_lock() {
-                Ok(role) => role,
-                Err(TryLockError::Poisoned(role)) => role.into_inner(),
-                Err(TryLockError::WouldBlock) if is_to_end => {
-                    return Poll::Ready(Err(LostConnection::cancelled()));
-                }
-                Err(TryLockError::WouldBlock) => return Poll::Pending,
+            let Some(role) = self.take_role(Some(slot)) else {
+                let cancelled = || Poll::Ready(Err(LostConnection::cancelled()));
+                return if is_to_end { cancelled() } else { Poll::Pending };
             };
             // Outside of the role: the check may call servers itself.
-            if !self.receive(role, Some(slot)) && wait::check_cancelled() {
+            if !self.receive(role) && wait::check_cancelled() {
                 return Poll::Ready(Err(LostConnection::cancelled()));
             }
         }
@@ -328,6 +369,9 @@ impl ServerConnection {
                 sending.report(&**heartbeats);
             }
             if !sending.outbox.fill(&mut buffer) && !std::mem::take(&mut sending.flush) {
+                if std::mem::take(&mut sending.leaves_unsent) {
+                    self.unanswered.set_unsent(false);
+                }
                 break;
             }
             drop(sending);
@@ -399,9 +443,9 @@ impl ServerConnection {
     /// Takes the replies that no thread waits for, unless another thread receives.
     pub(super) fn receive_handled(&self) {
         if self.slots.has_handlers()
-            && let Ok(role) = self.receiving.try_lock()
+            && let Some(role) = self.take_role(None)
         {
-            self.receive(role, None);
+            self.receive(role);
         }
     }
 
@@ -412,6 +456,10 @@ impl ServerConnection {
         if self.is_closed() || !self.slots.has_handlers() {
             return;
         }
+        // Another thread may be sending what it took over.
+        while self.lock().is_taken && !self.is_closed() && Instant::now() < until {
+            thread::yield_now();
+        }
         self.channel.end_sending();
         if self.channel.timeout(FINISH_STEP).is_err() {
             return;
@@ -421,16 +469,46 @@ impl ServerConnection {
         }
     }
 
-    /// As the receiver: hands out replies until the own one has come, or all that handlers take.
-    /// Returns false if nothing came for a while.
-    fn receive(&self, mut role: MutexGuard<'_, Receiving>, own: Option<u32>) -> bool {
-        let Receiving { inbox, wakers, quiet } = &mut *role;
-        let is_done = || own.map_or(!self.slots.has_handlers(), |own| self.slots.is_done(own));
+    /// Waits until the server's machine has the requests without a waiting caller, by a deadline.
+    pub(super) fn settle(&self, until: Instant) {
+        while self.slots.has_handlers()
+            && self.channel.has_unacknowledged()
+            && !self.is_closed()
+            && Instant::now() < until
+        {
+            self.receive_handled();
+        }
+    }
+
+    /// Whether the server has not closed it, while no reply is due.
+    pub(super) fn is_alive(&self) -> bool {
+        !self.is_closed() && !self.channel.has_ended()
+    }
+
+    /// Takes the receiving role for a call, or for handlers, if it is free.
+    fn take_role(&self, own: Option<u32>) -> Option<ReceivingRole<'_>> {
+        if self.has_receiver.swap(true, SeqCst) {
+            return None;
+        }
+        let receiving = self.receiving.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(ReceivingRole { connection: self, own, receiving: Some(receiving) })
+    }
+
+    /// As the receiver: hands out replies until the own one has come; without an own one, until
+    /// handlers have taken all, or a thread waits that can receive. Returns false if nothing came
+    /// for a while.
+    fn receive(&self, mut role: ReceivingRole<'_>) -> bool {
+        let own = role.own;
+        let Some(Receiving { inbox, wakers, quiet }) = role.receiving.as_deref_mut() else { return true };
+        let is_done = || match own {
+            Some(own) => self.slots.is_done(own),
+            None => !self.slots.has_handlers() || self.slots.is_awaited(),
+        };
         while !is_done() && !self.is_closed() {
             match self.channel.receive(inbox) {
                 Ok(false) => {}
                 Ok(true) => self.flush(),
-                Err(error) if is_late(&error) && !self.is_quiet(quiet) => return false,
+                Err(error) if is_late(&error) && !self.is_receiver_quiet(quiet) => return false,
                 Err(error) => {
                     self.close_with(if is_late(&error) { self.silent() } else { LostConnection::of(&error) });
                     break;
@@ -460,24 +538,30 @@ impl ServerConnection {
             self.expected.store(wakers.len() as u32 + u32::from(own.is_some()), Relaxed);
             wakers.drain(..).for_each(Waker::wake);
         }
-        drop(role);
-        self.pass_on();
         true
+    }
+
+    /// Like [`is_quiet`](Self::is_quiet), for the receiver.
+    fn is_receiver_quiet(&self, quiet: &mut Option<Instant>) -> bool {
+        if self.has_rested.swap(false, Relaxed) {
+            *quiet = None;
+        }
+        self.is_quiet(quiet)
     }
 
     /// While no thread waits, the server's silence does not count.
     fn rest(&self) {
-        if self.slots.any_waiting().is_none()
-            && let Ok(mut role) = self.receiving.try_lock()
-        {
-            role.quiet = None;
+        if !self.slots.is_awaited() {
+            self.has_rested.store(true, Relaxed);
         }
     }
 
-    /// Wakes a waiting thread to receive, if no thread does.
-    fn pass_on(&self) {
-        if let Some(waker) = self.slots.any_waiting()
-            && !matches!(self.receiving.try_lock(), Err(TryLockError::WouldBlock))
+    /// Wakes a waiting thread to receive, other than that of a slot, if no thread does. A thread
+    /// announces that it waits before it finds the role taken; the receiver gives the role up before
+    /// it looks for waiting threads.
+    fn pass_on(&self, own: Option<u32>) {
+        if !self.has_receiver.load(SeqCst)
+            && let Some(waker) = self.slots.any_waiting(own)
         {
             waker.wake();
         }
@@ -510,3 +594,6 @@ impl SendQueue {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

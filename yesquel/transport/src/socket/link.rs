@@ -6,6 +6,7 @@ use super::{
     connection::ServerConnection,
     lanes::{self, Lanes},
     lost_connection::LostConnection,
+    watching::Watching,
 };
 use crate::{
     GroupRoute, LossCause,
@@ -50,7 +51,7 @@ impl ClientIdentity {
     }
 
     /// Connects to an address; `client` is the client's number, or that of a lane.
-    fn connect(
+    pub(super) fn connect(
         &self,
         address: &Address,
         client: u64,
@@ -83,6 +84,7 @@ pub(super) struct ServerLink {
     tried: Condvar,
     /// Further connections, for few threads.
     pub(super) lanes: Lanes,
+    pub(super) watching: Watching,
     /// The next one of the client.
     next: OnceLock<Box<ServerLink>>,
 }
@@ -106,6 +108,7 @@ impl ServerLink {
             connecting: Mutex::default(),
             tried: Condvar::new(),
             lanes: Lanes::default(),
+            watching: Watching::default(),
             next: OnceLock::new(),
         }
     }
@@ -135,6 +138,15 @@ impl ServerLink {
         let state = self.state();
         let connection = state.connection.as_ref().filter(|connection| !connection.is_closed())?;
         Some((Arc::clone(connection), state.destination))
+    }
+
+    pub(super) fn destination(&self) -> EncodedDestination {
+        self.state().destination
+    }
+
+    /// Whether the group is at a Unix socket.
+    pub(super) fn is_at_unix_socket(&self) -> bool {
+        matches!(self.state().route.address(), Some(Address::Unix(_)))
     }
 
     pub(super) fn address(&self) -> Option<Address> {

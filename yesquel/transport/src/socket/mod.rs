@@ -12,12 +12,14 @@ mod lanes;
 mod link;
 mod lost_connection;
 mod reply_slots;
-mod send_queue;
+mod watching;
 
 pub use address::{Address, AddressError, DEFAULT_PORT};
 pub use connect_error::{ConnectError, ConnectStep, KnownCluster};
 
-use crate::{HeartbeatSource, LostCall, OPENED_BEFORE_FORK, ReplyHandler, Transport, wait::was_cancelled};
+use crate::{
+    HeartbeatSource, LostCall, OPENED_BEFORE_FORK, ReplyHandler, Transport, WatchEvent, wait::was_cancelled,
+};
 use connection::ServerConnection;
 use lanes::{LANES, LaneGuard, Lanes};
 use link::{ClientIdentity, LinkList, ServerLink};
@@ -48,7 +50,7 @@ pub struct SocketOptions {
     pub connect_timeout: Duration,
     /// How long a server may be silent while a reply is due.
     pub timeout: Duration,
-    /// How long closing may wait for what was sent to arrive.
+    /// How long closing, or the exit of the process, may wait for what was sent to arrive.
     pub close_timeout: Duration,
     /// Connections to a server beside the shared one, for few concurrent threads; at most four are
     /// made.
@@ -209,6 +211,12 @@ impl SocketTransport {
         self.0.0.links.iter().map(|link| link.server)
     }
 
+    /// The link to a server, unless it belongs to the parent of this process.
+    fn own_link(&self, server: ServerId) -> Option<&ServerLink> {
+        let shared = &self.0.0;
+        shared.links.find(server).filter(|_| shared.generation == fork::generation())
+    }
+
     /// The latest clock of the servers at the greetings.
     pub fn now(&self) -> Timestamp {
         self.0.0.links.connections().map(|connection| connection.now).max().unwrap_or_default()
@@ -348,6 +356,37 @@ impl Transport for SocketTransport {
 
     fn home_group(&self) -> ServerId {
         self.membership().home_group
+    }
+
+    fn ask_watching(
+        &self,
+        server: ServerId,
+        request: &[u8],
+        see: &mut dyn FnMut(WatchEvent),
+    ) -> Option<Vec<u8>> {
+        let link = self.own_link(server)?;
+        link.watching.ask(link, &self.0.0.identity, request, see)
+    }
+
+    fn take_notices(&self, server: ServerId, see: &mut dyn FnMut(WatchEvent)) {
+        if let Some(link) = self.own_link(server) {
+            link.watching.poll(see);
+        }
+    }
+
+    fn end_watches(&self, server: ServerId, see: &mut dyn FnMut(WatchEvent)) {
+        if let Some(link) = self.own_link(server) {
+            link.watching.end(see);
+        }
+    }
+
+    fn is_connected(&self) -> bool {
+        self.0.0.links.connections().all(|connection| connection.is_alive())
+    }
+
+    fn settle(&self) {
+        let until = Instant::now() + self.0.0.identity.options.close_timeout;
+        self.0.0.links.connections().for_each(|connection| connection.settle(until));
     }
 
     fn clock(&self) -> Timestamp {

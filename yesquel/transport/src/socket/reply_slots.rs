@@ -10,6 +10,7 @@ use std::{
     },
     task::Waker,
 };
+use yesquel_fork::UnansweredMessages;
 
 #[derive(Debug, Default, PartialEq, Eq)]
 enum SlotPhase {
@@ -50,6 +51,8 @@ pub(super) struct ReplySlots {
     words: AtomicUsize,
     /// Open slots with a handler.
     handled: AtomicU32,
+    /// The same, for the exit of the process.
+    unanswered: UnansweredMessages,
 }
 
 /// What became of a reply.
@@ -64,7 +67,7 @@ pub(super) enum Delivered {
 }
 
 impl ReplySlots {
-    pub(super) fn new(count: u32) -> ReplySlots {
+    pub(super) fn new(count: u32, unanswered: UnansweredMessages) -> ReplySlots {
         ReplySlots {
             slots: (0..count).map(|_| Mutex::default()).collect(),
             // The lowest slots first, so that few words of bits are used.
@@ -72,6 +75,7 @@ impl ReplySlots {
             waiting: (0..count.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
             words: AtomicUsize::new(0),
             handled: AtomicU32::new(0),
+            unanswered,
         }
     }
 
@@ -120,6 +124,7 @@ impl ReplySlots {
         let mut own = self.lock(slot);
         (own.phase, own.handler) = (SlotPhase::Open, Some(handler));
         self.handled.fetch_add(1, SeqCst);
+        self.unanswered.add();
         Ok(slot)
     }
 
@@ -137,6 +142,7 @@ impl ReplySlots {
             let handler = self.lock(slot).handler.take();
             if let Some(handler) = handler {
                 self.handled.fetch_sub(1, SeqCst);
+                self.unanswered.remove();
                 handler(Err(lost.clone().at("a server".to_owned())));
             }
         }
@@ -159,6 +165,7 @@ impl ReplySlots {
                 drop(own);
                 self.free().push(slot);
                 self.handled.fetch_sub(1, SeqCst);
+                self.unanswered.remove();
                 handler.into_iter().for_each(|handler| handler(Ok(reply)));
                 Delivered::Unwanted
             }
@@ -192,13 +199,20 @@ impl ReplySlots {
         }
     }
 
-    /// Returns the waker of a waiting request.
-    pub(super) fn any_waiting(&self) -> Option<Waker> {
+    /// Whether a request waits for its reply, or for the receiving role.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.waiting.iter().take(self.words.load(SeqCst)).any(|bits| bits.load(SeqCst) != 0)
+    }
+
+    /// Returns the waker of a waiting request, other than that of a slot.
+    pub(super) fn any_waiting(&self, own: Option<u32>) -> Option<Waker> {
         for (word, bits) in self.waiting.iter().enumerate().take(self.words.load(SeqCst)) {
             let mut bits = bits.load(SeqCst);
             while bits != 0 {
                 let slot = word as u32 * 64 + bits.trailing_zeros();
-                if let Some(waker) = &self.lock(slot).waker {
+                if Some(slot) != own
+                    && let Some(waker) = &self.lock(slot).waker
+                {
                     return Some(waker.clone());
                 }
                 bits &= bits - 1;
