@@ -57,7 +57,9 @@ impl<A: PartialEq + FromStr> GroupRoute<A> {
     }
 
     fn take_address(&mut self, address: &str) {
-        if let Ok(address) = address.parse() {
+        if !address.is_empty()
+            && let Ok(address) = address.parse()
+        {
             self.told = Some(address);
         }
     }

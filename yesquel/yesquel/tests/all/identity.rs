@@ -1,6 +1,10 @@
 //! Clusters and groups that clients and servers know by the greetings and by corrections.
 
-use std::{path::Path, thread};
+use std::{
+    path::Path,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    thread,
+};
 use tempfile::TempDir;
 use yesquel::{
     Address, ConnectError, EngineSettings, ListenOptions, LogOptions, PeerOptions, Server, ServerId,
@@ -34,7 +38,10 @@ fn serve(
 
 fn connect(addresses: &[&Address], role: Role) -> Result<SocketTransport, ConnectError> {
     let addresses: Vec<Address> = addresses.iter().map(|address| (*address).clone()).collect();
-    SocketTransport::connect(&addresses, 77, SocketOptions { role, lanes: 0, ..SocketOptions::default() })
+    // A second connection of a client ends the first one.
+    static CLIENTS: AtomicU64 = AtomicU64::new(1);
+    let options = SocketOptions { role, lanes: 0, ..SocketOptions::default() };
+    SocketTransport::connect(&addresses, CLIENTS.fetch_add(1, Relaxed), options)
 }
 
 /// Asks a group for its status. Returns the number of repeated requests.
@@ -159,7 +166,6 @@ fn a_wrong_epoch_of_a_peer_harms_no_group() {
     let folder = tempfile::tempdir().unwrap();
     let addresses = ["zero", "one"].map(|name| socket(&folder, name));
     let zero = serve(None, 0, &addresses[0], &[(1, &addresses[1])]).unwrap();
-    // It does not know the group 0 itself.
     let one = serve(None, 1, &addresses[1], &[(0, &addresses[0])]).unwrap();
     let own = zero.host().transport().core().with_engine(|engine| engine.epoch());
     let liar = connect(&[&addresses[1]], Role::Peer).unwrap();
