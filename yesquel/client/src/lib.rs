@@ -35,8 +35,8 @@ use std::{
 };
 use watches::Watches;
 use yesquel_model::{NodeId, Refusal, ServerId, Timestamp, TreeId};
-use yesquel_transport::{HeartbeatSource, LossCause, LostCall, Transport};
-use yesquel_wire::{Answer, Answers, ByteWriter, Cells, Lookup, Question, Reply, Request};
+use yesquel_transport::{HeartbeatSource, LossCause, LostCall, Transport, repeat_corrected};
+use yesquel_wire::{Answer, Answers, ByteWriter, Cells, Correction, Lookup, Question, Reply, Request};
 
 thread_local! {
     /// Buffer for the bytes of a request.
@@ -113,7 +113,7 @@ impl<T: Transport> Client<T> {
 
     /// Sends a request.
     async fn call(&self, server: ServerId, request: &Request<'_>) -> Result<Vec<u8>, LostCall> {
-        self.send(server, &Client::<T>::bytes_of(request)).await
+        self.send(server, Client::<T>::bytes_of(request)).await
     }
 
     fn bytes_of(request: &Request<'_>) -> Vec<u8> {
@@ -126,30 +126,36 @@ impl<T: Transport> Client<T> {
         bytes
     }
 
-    fn send<'a>(
+    /// Sends a request now, not when the future is polled.
+    fn send<'a, R: AsRef<[u8]>>(
         &'a self,
         server: ServerId,
-        request: &[u8],
-    ) -> impl Future<Output = Result<Vec<u8>, LostCall>> + use<'a, T> {
-        self.counters.sent(request.len());
-        self.counted(self.transport.call(server, request))
+        request: R,
+    ) -> impl Future<Output = Result<Vec<u8>, LostCall>> + use<'a, R, T> {
+        self.counters.sent(request.as_ref().len());
+        let reply = self.transport.call(server, request.as_ref());
+        async move { self.corrected(server, request.as_ref(), reply.await?).await }
     }
 
     /// Sends a request that may overtake others.
-    fn send_unordered(
+    async fn send_unordered(&self, server: ServerId, request: &[u8]) -> Result<Vec<u8>, LostCall> {
+        self.counters.sent(request.len());
+        let reply = self.transport.call_unordered(server, request).await?;
+        self.corrected(server, request, reply).await
+    }
+
+    /// Repeats a request whose reply says that it came to the wrong place.
+    async fn corrected(
         &self,
         server: ServerId,
         request: &[u8],
-    ) -> impl Future<Output = Result<Vec<u8>, LostCall>> {
-        self.counters.sent(request.len());
-        self.counted(self.transport.call_unordered(server, request))
-    }
-
-    async fn counted(
-        &self,
-        reply: impl Future<Output = Result<Vec<u8>, LostCall>>,
+        mut reply: Vec<u8>,
     ) -> Result<Vec<u8>, LostCall> {
-        let reply = reply.await?;
+        if Correction::of(&reply).is_some() {
+            let count = || self.counters.repeated(request.len());
+            // It is rare, and its state would make the state of each call larger.
+            reply = Box::pin(repeat_corrected(&self.transport, server, request, reply, count)).await?;
+        }
         self.counters.received(reply.len());
         Ok(reply)
     }
@@ -398,7 +404,7 @@ impl<T: Transport> Client<T> {
         above: u64,
     ) -> impl Future<Output = Result<u64, RequestError>> + use<'_, T> {
         self.counters.overlapping();
-        let reply = self.send(node.server, &Client::<T>::bytes_of(&Request::Take { node, count, above }));
+        let reply = self.send(node.server, Client::<T>::bytes_of(&Request::Take { node, count, above }));
         async move { decode_taken(&reply.await?) }
     }
 }

@@ -1,19 +1,22 @@
 //! The engine of a group with what surrounds it: held replies, pending records, questions to other
 //! groups.
 
+mod destination;
+
 use crate::{
     ClockState, GroupWork, MachineClock, ReplySink,
     clock_watch::ClockWatch,
+    group_locations::GroupLocations,
     options::Durability,
     records::RecordBatch,
     replies::{HeldReplies, refused},
 };
 use std::fmt;
 use yesquel_engine::{Caller, Checkpoint, Effects, EndQuery, Engine, Now, ReplyDurability, VoteQuery};
-use yesquel_model::{Refusal, ServerId};
+use yesquel_model::{GroupEpoch, Refusal, ServerId};
 use yesquel_wire::{
-    ClientHeartbeat, HorizonReport, Malformed, PeerReport, Reply, Request,
-    status::{CheckpointStatus, LogStatus, PeerClock, PeersStatus, ServerStatus},
+    ClientHeartbeat, GroupLocation, HorizonReport, Malformed, PeerReport, Reply, Request,
+    status::{CheckpointStatus, LogStatus, PeerClock, PeersStatus, RequestStatus, ServerStatus},
 };
 
 /// Connection number of calls from the server's own process.
@@ -115,6 +118,7 @@ pub struct GroupCore {
     /// is on disk.
     horizon: HorizonReport,
     next_horizon: Option<(HorizonReport, u64)>,
+    locations: GroupLocations,
     log_bytes: u64,
     pub(crate) last_checkpoint: Option<LastCheckpoint>,
 }
@@ -157,6 +161,7 @@ impl GroupCore {
             queries: Vec::new(),
             horizon: HorizonReport::default(),
             next_horizon: None,
+            locations: GroupLocations::default(),
             log_bytes,
             last_checkpoint: None,
         }
@@ -282,7 +287,10 @@ impl GroupCore {
     fn report(&mut self) -> PeerReport {
         let (oldest, more) = self.engine.held_by_clients();
         let (server, wall_ms, horizon) = (self.engine.server(), self.clocks.wall_ms, self.horizon());
-        PeerReport { server, wall_ms, oldest, more, horizon }
+        // The receiver is corrected when it uses an epoch that was not durable here.
+        let is_durable = self.durability.is_none() || self.engine.epoch_lsn() <= self.synced;
+        let epoch = if is_durable { self.engine.epoch() } else { GroupEpoch::UNKNOWN };
+        PeerReport { server, wall_ms, oldest, more, horizon, epoch, address: self.locations.own().into() }
     }
 
     /// Returns the last report on the horizon of which all that it states is on disk.
@@ -300,8 +308,7 @@ impl GroupCore {
     /// Takes another server's report, and answers with the own one.
     fn exchange(&mut self, now: Now, caller: Caller, report: &[u8]) -> Result<(), Malformed> {
         let report = PeerReport::decode(report)?;
-        self.engine.hold_for_peer(now, report.server, report.oldest, report.more);
-        self.engine.on_report(report.server, report.horizon);
+        self.take_report(now, report);
         let own = self.report().encode();
         self.effects.push_reply(caller, |bytes| bytes.extend_from_slice(&own));
         Ok(())
@@ -317,8 +324,14 @@ impl GroupCore {
         let Ok(report) = PeerReport::decode(reply) else { return };
         let round_trip_ms = self.clocks.uptime_ms.saturating_sub(sent.uptime_ms);
         self.watch.compare(report.server, report.wall_ms, round_trip_ms, self.clocks);
-        self.engine.hold_for_peer(now, report.server, report.oldest, report.more);
-        self.engine.on_report(report.server, report.horizon);
+        self.take_report(now, report);
+    }
+
+    fn take_report(&mut self, now: Now, report: PeerReport) {
+        let PeerReport { server: group, oldest, more, horizon, epoch, address, .. } = report;
+        self.locations.learn(GroupLocation { group, epoch, address: &address });
+        self.engine.hold_for_peer(now, group, oldest, more);
+        self.engine.on_report(group, horizon);
     }
 
     /// Refuses the requests that wait, once the clock differs.
@@ -548,6 +561,7 @@ impl GroupCore {
 
     /// Returns the status, without what only the driver knows.
     pub fn status(&mut self, now: Now) -> ServerStatus {
+        let status = self.engine.status(now);
         ServerStatus {
             durability: self
                 .durability
@@ -572,7 +586,8 @@ impl GroupCore {
                     .map(|(server, ahead_ms)| PeerClock { server: server.0, ahead_ms })
                     .collect(),
             },
-            ..self.engine.status(now)
+            requests: RequestStatus { wrong_group: self.locations.corrected, ..status.requests },
+            ..status
         }
     }
 }

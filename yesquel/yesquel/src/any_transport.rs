@@ -4,6 +4,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 use yesquel_embedded::EmbeddedServer;
 use yesquel_model::{ServerId, Timestamp};
 use yesquel_transport::{HeartbeatSource, LostCall, ReplyHandler, SocketTransport, Transport, WatchEvent};
+use yesquel_wire::Correction;
 
 #[derive(Debug)]
 pub(crate) enum AnyTransport {
@@ -67,6 +68,20 @@ impl Transport for AnyTransport {
             // Its reads cost no round trip.
             AnyTransport::Embedded(_) => false,
             AnyTransport::Sockets(sockets) => sockets.can_watch(server),
+        }
+    }
+
+    fn correct(&self, group: ServerId, correction: &Correction<'_>) -> bool {
+        match self {
+            AnyTransport::Embedded(embedded) => embedded.correct(group, correction),
+            AnyTransport::Sockets(sockets) => sockets.correct(group, correction),
+        }
+    }
+
+    fn home_group(&self) -> ServerId {
+        match self {
+            AnyTransport::Embedded(embedded) => embedded.home_group(),
+            AnyTransport::Sockets(sockets) => sockets.home_group(),
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::{
     Error,
     identity::Identity,
-    peers::{PeerOptions, Peers},
+    peers::{PeerOptions, Peers, founded},
     stop_flag::StopFlag,
 };
 use std::{
@@ -84,7 +84,12 @@ impl Host {
         peers: &PeerOptions,
     ) -> Result<Host, Error> {
         let settings = with_peers(settings, peers);
-        Host::around(EmbeddedServer::in_memory_with(settings, time, others), settings, peers)
+        let founded = founded(settings.server, client_number(), peers)?;
+        let embedded = EmbeddedServer::in_memory_with(settings, time, others);
+        if let Some(membership) = founded {
+            embedded.core().join(membership);
+        }
+        Host::around(embedded, settings, peers)
     }
 
     /// Opens a server on a data folder; creates the folder if it does not exist.
@@ -100,7 +105,7 @@ impl Host {
 
     /// Like [`open`](Self::open), for a server that shares transactions with others.
     pub fn open_with_peers(
-        folder: DataFolder,
+        mut folder: DataFolder,
         settings: EngineSettings,
         options: LogOptions,
         time: impl Time + 'static,
@@ -108,6 +113,11 @@ impl Host {
         peers: &PeerOptions,
     ) -> Result<Host, Error> {
         let settings = with_peers(settings, peers);
+        if folder.is_new()?
+            && let Some(membership) = founded(settings.server, client_number(), peers)?
+        {
+            folder.join(membership);
+        }
         let opened = EmbeddedServer::open_with(folder, settings, options, time, others);
         Host::around(opened?, settings, peers)
     }

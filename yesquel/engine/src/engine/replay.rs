@@ -15,7 +15,7 @@ use crate::{
     write_target::PreparedOperation,
 };
 use rustc_hash::FxHashSet;
-use yesquel_model::{HybridClock, NodeId, Timestamp, TxnId};
+use yesquel_model::{GroupEpoch, HybridClock, NodeId, Timestamp, TxnId};
 use yesquel_wire::{Decision, NodeOperation, Operations, Participants};
 
 /// Records one after the other, and the end of each.
@@ -88,6 +88,9 @@ impl Engine {
         records.push(&LogRecord::Ceiling(self.ceiling));
         if !self.is_synced {
             records.push(&LogRecord::Synced(false));
+        }
+        if self.epoch != GroupEpoch::FIRST {
+            records.push(&LogRecord::Group { epoch: self.epoch });
         }
         let mut counters: Vec<_> = self.counters.iter().collect();
         counters.sort_unstable();
@@ -206,6 +209,7 @@ impl Engine {
             LogRecord::GiveUp { txn, birth } => self.outcomes.give_up(*txn, *birth),
             LogRecord::Settled { client, report } => self.outcomes.settle(*client, report),
             LogRecord::Horizon(horizon) => self.outcomes.raise(*horizon, self.settings.server),
+            LogRecord::Group { epoch } => self.epoch = *epoch,
             LogRecord::Forget { txn } => self.outcomes.forget(*txn),
             LogRecord::Ceiling(at) => {
                 // A later ceiling may be lower: the server was shut down cleanly.

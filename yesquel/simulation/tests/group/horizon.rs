@@ -2,7 +2,7 @@
 //! because of it, for good.
 
 use crate::support::Group;
-use yesquel_model::{ServerId, Timestamp};
+use yesquel_model::{GroupEpoch, ServerId, Timestamp};
 use yesquel_node::Durability;
 use yesquel_wire::{HorizonReport, PeerReport};
 
@@ -16,7 +16,15 @@ fn a_horizon_is_reported_when_its_record_is_on_disk() {
     let mut group = Group::new();
     // A group that has another one to report to raises its horizon.
     let (server, wall_ms, horizon) = (ServerId(3), group.now.wall_ms, HorizonReport::default());
-    let report = PeerReport { server, wall_ms, oldest: [None; 2], more: false, horizon };
+    let report = PeerReport {
+        server,
+        wall_ms,
+        oldest: [None; 2],
+        more: false,
+        horizon,
+        epoch: GroupEpoch::FIRST,
+        address: Box::default(),
+    };
     group.core.end_report(group.now, group.now, &report.encode());
     group.tick(50);
     let (raised, _) = group.core.engine().report();

@@ -5,9 +5,8 @@
 //! socket knows of every change that was acknowledged before.
 
 use super::{
-    ServerLink, SharedLinks,
     channel::{Channel, is_late},
-    connection::ServerConnection,
+    link::{ClientIdentity, ServerLink},
 };
 use crate::{WatchEvent, wait::check_cancelled};
 use std::{
@@ -23,7 +22,7 @@ use std::{
     time::{Duration, Instant},
 };
 use yesquel_wire::{
-    Notice,
+    Correction, EncodedDestination, Notice,
     frame::{Inbox, Outbox},
 };
 
@@ -61,9 +60,8 @@ fn foreign() -> io::Error {
 }
 
 impl WatchConnection {
-    fn connect(link: &ServerLink, shared: &SharedLinks) -> Option<WatchConnection> {
-        let connection =
-            ServerConnection::connect_watcher(&link.address, shared.client, &shared.options).ok()?;
+    fn connect(link: &ServerLink, identity: &ClientIdentity) -> Option<WatchConnection> {
+        let connection = identity.connect_watcher(&link.address()?).ok()?;
         if connection.server != link.server {
             return None;
         }
@@ -88,13 +86,14 @@ impl WatchConnection {
 
     fn ask(
         &mut self,
+        destination: &EncodedDestination,
         request: &[u8],
         timeout: Duration,
         see: &mut dyn FnMut(WatchEvent),
     ) -> io::Result<Vec<u8>> {
         self.requests += 1;
         let (mut outbox, mut bytes) = (Outbox::default(), Vec::new());
-        outbox.push(self.requests, request);
+        outbox.push_after(self.requests, destination.bytes(), request);
         while outbox.fill(&mut bytes) {}
         let until = Instant::now() + timeout;
         let mut unsent = &bytes[..];
@@ -129,7 +128,7 @@ impl WatchState {
     fn ask(
         &mut self,
         link: &ServerLink,
-        shared: &SharedLinks,
+        identity: &ClientIdentity,
         request: &[u8],
         see: &mut dyn FnMut(WatchEvent),
     ) -> Option<Vec<u8>> {
@@ -140,14 +139,14 @@ impl WatchState {
             }
             // If the other connection has ended, the next request there makes a new one. A transaction
             // must not have a snapshot by then: it could not go on.
-            if !link.connection().is_alive() {
+            if !link.connection().is_some_and(|connection| connection.is_alive()) {
                 return None;
             }
             self.later = Some(now + AGAIN_AFTER);
-            self.connection = WatchConnection::connect(link, shared);
+            self.connection = WatchConnection::connect(link, identity);
         }
-        let timeout = shared.options.timeout.min(WAIT_MOST);
-        let reply = self.connection.as_mut()?.ask(request, timeout, see).ok();
+        let (destination, timeout) = (link.destination(), identity.options.timeout.min(WAIT_MOST));
+        let reply = self.connection.as_mut()?.ask(&destination, request, timeout, see).ok();
         if reply.is_none() {
             self.connection = None;
             see(WatchEvent::Lost);
@@ -179,15 +178,16 @@ impl Watching {
     pub(super) fn ask(
         &self,
         link: &ServerLink,
-        shared: &SharedLinks,
+        identity: &ClientIdentity,
         request: &[u8],
         see: &mut dyn FnMut(WatchEvent),
     ) -> Option<Vec<u8>> {
         let mut state = self.try_lock()?;
         self.is_asking.store(true, Release);
-        let reply = state.ask(link, shared, request, see);
+        let reply = state.ask(link, identity, request, see);
         self.is_asking.store(false, Release);
-        reply
+        // The other way repeats the request where the group is.
+        reply.filter(|reply| Correction::of(reply).is_none())
     }
 
     /// Delivers all notices that the server has written. Returns false if another thread waits for
