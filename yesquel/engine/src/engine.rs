@@ -30,6 +30,7 @@ use crate::{
     staging::Staging,
     store::{NodeStore, TreeEnd},
     transaction::PreparedTxn,
+    watches::Watches,
     write_target::WriteTarget,
 };
 use forget::ForgetState;
@@ -38,7 +39,7 @@ use std::collections::BTreeMap;
 use yesquel_model::{
     HybridClock, Key, LocalId, NodeId, Refusal, ServerId, ShardedCounter, Timestamp, TreeId, TxnId,
 };
-use yesquel_wire::{Operations, Questions, Reply};
+use yesquel_wire::{Notice, Operations, Question, Questions, Reply};
 
 /// Nodes that one [`Engine::tick`] collects: some milliseconds of work.
 const COLLECT_NODES_MAX: usize = 512;
@@ -96,6 +97,7 @@ pub struct Engine {
     pub(crate) outcomes: OutcomeTable,
     pub(crate) staging: Staging,
     pub(crate) leases: Leases,
+    pub(crate) watches: Watches,
     waiting: FxHashMap<TxnId, Vec<WaitingRequest>>,
     pub(crate) delayed: Vec<DelayedRequest>,
     pub(crate) queue: PrepareQueue,
@@ -177,6 +179,7 @@ impl Engine {
             outcomes: OutcomeTable::default(),
             staging: Staging::default(),
             leases: Leases::default(),
+            watches: Watches::default(),
             waiting: FxHashMap::default(),
             delayed: Vec::new(),
             queue: PrepareQueue::default(),
@@ -241,6 +244,7 @@ impl Engine {
     fn read(
         &mut self,
         now: Now,
+        connection: u64,
         snapshot: Option<Timestamp>,
         questions: Questions<'_>,
         effects: &mut Effects,
@@ -256,6 +260,7 @@ impl Engine {
             self.prepared.get(txn).filter(|prepared| prepared.at <= snapshot).map(|_| *txn)
         };
         let (samples, load_max) = (&mut self.samples, self.settings.load_max());
+        let (watches, is_newest) = (&mut self.watches, snapshot >= self.last_change && self.frozen.is_none());
         self.counts.reads += 1;
         self.counts.questions += questions.len() as u64;
         let mut undecided = None;
@@ -281,6 +286,16 @@ impl Engine {
                 needs_lsn = needs_lsn.max(node.changed_at_lsn);
                 if node.load.touch(samples.second) > load_max {
                     samples.note(node.id, question.key());
+                }
+                if let Question::Watch { node: id } = question {
+                    // What is prepared may commit at or below the snapshot's successor.
+                    let is_settled = is_newest && !node.is_prepared() && store.tree_end(id.tree).is_none();
+                    if is_settled && watches.add(connection, id) {
+                        writer.same()
+                    } else {
+                        writer.absent()
+                    }
+                    continue;
                 }
                 match all.write(node, &question, buffers, &mut writer) {
                     Ok(others_lsn) => needs_lsn = needs_lsn.max(others_lsn),
@@ -350,11 +365,29 @@ impl Engine {
         self.snapshots.hold(connection, oldest, more);
     }
 
+    /// Lets a connection watch nodes. Its driver passes on notices before any reply of a later
+    /// step.
+    pub fn admit_watcher(&mut self, connection: u64) {
+        self.watches.admit(connection);
+    }
+
+    /// Ends all watches, and grants none any more: clients in the server's process get replies that
+    /// no notice can precede.
+    pub fn close_watches(&mut self) {
+        self.watches.close(Timestamp(self.clock.last().0.saturating_add(1)));
+    }
+
+    /// Takes the notices for connections that watch nodes.
+    pub fn take_notices(&mut self) -> Vec<(u64, Notice)> {
+        self.watches.take_notices()
+    }
+
     /// Ends a connection: its snapshots and leases are released and its waiting requests dropped.
     /// The transactions that have voted on it are recovered at the next [`tick`](Self::tick).
     pub fn disconnected(&mut self, connection: u64) {
         self.snapshots.hold(connection, [None; 2], false);
         self.leases.disconnected(connection);
+        self.watches.disconnected(connection);
         self.refused.disconnected(connection);
         for waiting in self.waiting.values_mut() {
             waiting.retain(|waiting| waiting.caller.connection != connection);

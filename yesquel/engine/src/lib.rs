@@ -30,6 +30,7 @@ mod techniques;
 mod tests;
 mod transaction;
 mod wanted_lease;
+mod watches;
 mod write_target;
 
 pub use checkpoint::Checkpoint;

@@ -353,6 +353,17 @@ impl GroupCore {
         self.engine.on_settled(connection, client, &heartbeat.settled);
     }
 
+    /// Lets a connection watch nodes. Its notices go to [`ReplySink::notify`].
+    pub fn admit_watcher(&mut self, connection: u64) {
+        self.engine.admit_watcher(connection);
+    }
+
+    /// Ends all watches, and grants none any more.
+    pub fn close_watches(&mut self, sink: &dyn ReplySink) -> Settled {
+        self.engine.close_watches();
+        self.settle(None, sink)
+    }
+
     /// Releases what a connection held, which has ended.
     pub fn disconnected(&mut self, connection: u64) {
         self.early.retain(|(caller, _)| caller.connection != connection);
@@ -392,6 +403,10 @@ impl GroupCore {
     fn settle(&mut self, mut own: Option<(Caller, &mut Vec<u8>)>, sink: &dyn ReplySink) -> Settled {
         let GroupCore { engine, effects, records, held, synced, queries, failed, .. } = self;
         let mut settled = Settled::default();
+        for (connection, notice) in engine.take_notices() {
+            sink.notify(connection, &notice.encode());
+            settled.others = true;
+        }
         for reply in &effects.replies {
             let bytes = &effects.bytes[reply.bytes.clone()];
             let is_configured = reply.durability == ReplyDurability::Configured;

@@ -147,6 +147,7 @@ impl Engine {
             }
         }
         self.last_change = self.last_change.max(at);
+        self.watches.changes(at, node, write);
         self.store.apply((at, self.lsn), node, write);
     }
 
@@ -228,6 +229,10 @@ impl Engine {
             script.iter().map(|operation| PendingWrite::new(&operation)).collect();
         for pending in &pending {
             self.store.comes_again(pending.node.tree, at);
+            // Its client may answer COMMIT before the decision is here.
+            if let Some(operation) = pending.pending() {
+                self.watches.changes(at, pending.node, &operation.write);
+            }
             let target = pending.target();
             self.store.change(pending.node, |node| node.prepare(PreparedOperation { txn, at, target }));
             if pending.drops_tree() {

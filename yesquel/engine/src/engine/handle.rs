@@ -224,7 +224,7 @@ impl Engine {
                     Some(frozen) if snapshot.is_none() => Some(self.frozen_snapshot(now, frozen, seen)?),
                     _ => snapshot,
                 };
-                return Ok((self.read(now, snapshot, questions, effects)?, durability));
+                return Ok((self.read(now, caller.connection, snapshot, questions, effects)?, durability));
             }
             Request::Commit { txn, birth, snapshot, seen, lease, staged, operations } => {
                 self.witness(now, seen)?;
