@@ -248,6 +248,11 @@ impl Engine {
         self.snapshots.oldest_served()
     }
 
+    /// Number of ends of transactions of several servers that are remembered.
+    pub fn ends(&self) -> usize {
+        self.outcomes.ends()
+    }
+
     /// Whether a snapshot may be read: it is the oldest held one, or not below the next held one.
     pub fn is_kept(&self, snapshot: Timestamp) -> bool {
         self.snapshots.serves(snapshot)
