@@ -4,6 +4,9 @@ use yesquel_model::TxnId;
 
 /// Pause after the first attempt, in milliseconds; it doubles with each attempt.
 const PAUSE_MS: u64 = 500;
+/// Pause after the answer that the transaction is queued, in milliseconds: it may have its turn at
+/// any time, and requests wait here.
+const QUEUED_PAUSE_MS: u64 = 100;
 /// Number of doublings of the pause.
 const DOUBLINGS_MAX: u32 = 3;
 
@@ -29,6 +32,12 @@ impl RecoveryTimer {
         if self.attempts == 0 {
             self.due_ms = self.due_ms.min(due_ms);
         }
+    }
+
+    /// The transaction is queued elsewhere. The attempt does not count.
+    pub(crate) fn is_queued_elsewhere(&mut self, now_ms: u64) {
+        self.attempts = self.attempts.saturating_sub(1);
+        self.due_ms = self.due_ms.min(now_ms + QUEUED_PAUSE_MS);
     }
 
     /// Counts an attempt and sets the time of the next one. Pauses vary by a quarter, so that

@@ -102,7 +102,8 @@ impl Engine {
             Vote::Decided(decision) => *decision,
             Vote::No => Decision::Abort,
             // The client still decides.
-            Vote::Waiting | Vote::Forgotten => return,
+            Vote::Waiting => return prepared.recovery.is_queued_elsewhere(now.uptime_ms),
+            Vote::Forgotten => return,
             Vote::Yes { at, .. } => {
                 if !prepared.yes.iter().any(|(server, _)| *server == ask.server) {
                     prepared.yes.push((ask.server, *at));

@@ -81,6 +81,21 @@ fn a_queued_prepare_counts_as_waiting_for_two_seconds() {
     assert!(is_vote(&groups.vote(1, txn(2, 1), birth, true), &Vote::Decided(Decision::Abort)));
 }
 
+/// The machine of a client is cut off, so that no connection ends. A reader waits for one of its
+/// transactions, which is queued behind another one elsewhere: recovery ends both within a second.
+#[test]
+fn a_queued_prepare_of_a_dead_client_is_recovered_soon_after_its_turn() {
+    let mut groups = Groups::new(2);
+    BOTH.iter().for_each(|group| _ = groups.voted(*group, txn(1, 1), b"a", &BOTH));
+    let first = groups.prepare(0, txn(1, 2), b"b", true, &BOTH);
+    assert!(matches!(decoded(&groups.answer(0, first).unwrap()), Reply::Voted(_)));
+    let queued = groups.prepare(1, txn(1, 2), b"a", true, &BOTH);
+    let reader = groups.lookup(0, 3, b"b");
+    groups.pass(650);
+    assert!(matches!(decoded(&groups.answer(1, queued).unwrap()), Reply::Voted(_)));
+    assert!(groups.answer(0, reader).is_some());
+}
+
 /// The end of its connection removes a prepare from the queue, and lets those behind it go on.
 #[test]
 fn a_queued_prepare_leaves_with_its_client() {
