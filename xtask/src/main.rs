@@ -1,5 +1,5 @@
 //! The developer's tool: `cargo xtask test`, `docs`, `house`, `library`, `serve`, `bench`,
-//! `simulate`, `network`, `fuzz`, `soak` and `tcl`.
+//! `simulate`, `mutants`, `network`, `fuzz`, `soak` and `tcl`.
 
 use std::env;
 use std::ffi::OsString;
@@ -20,6 +20,7 @@ mod fuzz;
 mod house;
 mod library;
 mod maven;
+mod mutants;
 mod network;
 mod programs;
 mod room;
@@ -51,6 +52,7 @@ type Result<T> = std::result::Result<T, String>;
         cargo xtask serve redis           a Redis to try serval on, until Ctrl-C\n  \
         cargo xtask bench --list          the benchmarks\n  \
         cargo xtask simulate --seeds N    Yesquel compared with its references, for N seeds\n  \
+        cargo xtask mutants               faults in Yesquel's protocols, which its simulations must find\n  \
         cargo xtask network --kills N     four servers in network namespaces, with faults\n  \
         cargo xtask fuzz --seconds N      random bytes as Yesquel's input\n  \
         cargo xtask soak --minutes N      tests that take too long for each change\n  \
@@ -95,6 +97,8 @@ enum XtaskCommand {
     Bench(bench::BenchArguments),
     /// Run Yesquel's seeded tests with any number of seeds
     Simulate(simulate::SimulateArguments),
+    /// Run Yesquel's simulations with faults in its protocols, each of which they must find
+    Mutants(mutants::MutantsArguments),
     /// Run four of Yesquel's servers in network namespaces, with faults of processes, links, disks
     /// and clocks
     Network(network::NetworkArguments),
@@ -136,6 +140,7 @@ fn run(task: XtaskCommand, children: &Children) -> Result<bool> {
         XtaskCommand::RoundTrips { answer } => bench::driver::round_trips(answer).map(|()| true),
         XtaskCommand::Bench(arguments) => bench::bench(&arguments, children).map(|()| true),
         XtaskCommand::Simulate(arguments) => simulate::simulate(&arguments, children),
+        XtaskCommand::Mutants(arguments) => mutants::mutants(&arguments, children),
         XtaskCommand::Network(arguments) => network::network(&arguments, children),
         XtaskCommand::Fuzz(arguments) => fuzz::fuzz(&arguments, children),
         XtaskCommand::Soak(arguments) => soak::soak(&arguments, children),

@@ -64,6 +64,10 @@ impl<D: ReplySink> ReplySink for ReplyRouter<D> {
         }
     }
 
+    fn notify(&self, connection: u64, notice: &[u8]) {
+        self.others.notify(connection, notice);
+    }
+
     fn reply_held(&self, caller: Caller, bytes: usize) {
         if caller.connection != LOCAL_CONNECTION {
             self.others.reply_held(caller, bytes);

@@ -17,7 +17,7 @@ use yesquel_wire::{
 };
 
 /// Connection number of calls from the server's own process.
-pub const LOCAL_CONNECTION: u64 = 0;
+pub const LOCAL_CONNECTION: u64 = yesquel_engine::OWN_CONNECTION;
 
 /// The last checkpoint, for the status.
 #[derive(Debug, Clone, Copy)]
@@ -238,17 +238,13 @@ impl GroupCore {
             ClockState::Agrees | ClockState::Alone | ClockState::Comparing => {
                 Request::decode(request).map(|_| self.early.push((caller, request.into())))
             }
-            ClockState::Differs { ahead_ms } => Request::decode(request).map(|_| {
-                self.refuse(caller, Refusal::ClockDiffers { ahead_ms });
-            }),
+            ClockState::Differs { ahead_ms } => {
+                let refusal = Refusal::ClockDiffers { ahead_ms };
+                self.engine.refuse_request(now, caller, request, refusal, &mut self.effects)
+            }
         };
         let settled = self.settle(own.map(|buffer| (caller, buffer)), sink);
         handled.map(|()| settled)
-    }
-
-    fn refuse(&mut self, caller: Caller, refusal: Refusal) {
-        let reply = Reply::Refused { operation: None, refusal };
-        self.effects.push_reply(caller, |bytes| reply.write(bytes));
     }
 
     /// Returns the report to other servers.
@@ -295,7 +291,7 @@ impl GroupCore {
     }
 
     /// Refuses the requests that wait, once the clock differs.
-    fn note_clock_state(&mut self) {
+    fn note_clock_state(&mut self, now: Now) {
         let state = self.watch.state();
         if std::mem::replace(&mut self.noted_state, state) == state {
             return;
@@ -303,8 +299,10 @@ impl GroupCore {
         if let ClockState::Differs { ahead_ms } = state {
             let refusal = Refusal::ClockDiffers { ahead_ms };
             self.engine.refuse_waiting(refusal, &mut self.effects);
-            for (caller, _) in std::mem::take(&mut self.early) {
-                self.refuse(caller, refusal);
+            for (caller, request) in std::mem::take(&mut self.early) {
+                // The request was checked when it arrived.
+                let refused = self.engine.refuse_request(now, caller, &request, refusal, &mut self.effects);
+                debug_assert!(refused.is_ok());
             }
         }
     }
@@ -341,7 +339,7 @@ impl GroupCore {
 
     /// Advances time. Call it about every 50 ms.
     pub fn tick(&mut self, now: Now, sink: &dyn ReplySink) -> Settled {
-        self.note_clock_state();
+        self.note_clock_state(now);
         if self.watch.state().serves() {
             self.handle_early(now);
             self.engine.tick(now, &mut self.effects);
@@ -353,6 +351,17 @@ impl GroupCore {
     pub fn on_heartbeat(&mut self, connection: u64, client: u64, heartbeat: &ClientHeartbeat) {
         self.engine.hold(connection, heartbeat.oldest, heartbeat.more);
         self.engine.on_settled(connection, client, &heartbeat.settled);
+    }
+
+    /// Lets a connection watch nodes. Its notices go to [`ReplySink::notify`].
+    pub fn admit_watcher(&mut self, connection: u64) {
+        self.engine.admit_watcher(connection);
+    }
+
+    /// Ends all watches, and grants none any more.
+    pub fn close_watches(&mut self, sink: &dyn ReplySink) -> Settled {
+        self.engine.close_watches();
+        self.settle(None, sink)
     }
 
     /// Releases what a connection held, which has ended.
@@ -394,6 +403,10 @@ impl GroupCore {
     fn settle(&mut self, mut own: Option<(Caller, &mut Vec<u8>)>, sink: &dyn ReplySink) -> Settled {
         let GroupCore { engine, effects, records, held, synced, queries, failed, .. } = self;
         let mut settled = Settled::default();
+        for (connection, notice) in engine.take_notices() {
+            sink.notify(connection, &notice.encode());
+            settled.others = true;
+        }
         for reply in &effects.replies {
             let bytes = &effects.bytes[reply.bytes.clone()];
             let is_configured = reply.durability == ReplyDurability::Configured;

@@ -190,6 +190,12 @@ impl Core {
         locked.core.end_report(now, sent, reply);
     }
 
+    /// Ends all watches of clients, and grants none any more, for callers in this process.
+    pub fn close_watches(&self) {
+        self.shared.with_core(|core, sink| core.close_watches(sink));
+        self.shared.released();
+    }
+
     /// Takes the questions to other servers.
     pub fn take_queries(&self) -> Vec<PeerQuery> {
         self.shared.lock().core.take_queries()
@@ -275,6 +281,11 @@ impl CoreSession<'_> {
     /// Takes a client's heartbeat.
     pub fn on_heartbeat(&mut self, connection: u64, client: u64, heartbeat: ClientHeartbeat) {
         self.state.core.on_heartbeat(connection, client, &heartbeat);
+    }
+
+    /// Lets a connection watch nodes.
+    pub fn admit_watcher(&mut self, connection: u64) {
+        self.state.core.admit_watcher(connection);
     }
 
     /// Releases what a connection held, which has ended.

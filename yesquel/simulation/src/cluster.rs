@@ -1,5 +1,6 @@
 //! The state of a run: servers, processes, connections, and the events to come.
 
+mod laws;
 mod network;
 mod server;
 
@@ -7,10 +8,11 @@ pub use network::{LocalTransport, Network};
 pub use server::{LogFact, next_work};
 
 use crate::{
+    PathCounts,
     fault::{InjectedFault, PEERS, PROCESSES, SERVERS_MAX, TASKS, process_of, server_count},
     schedule::EventQueue,
 };
-use network::{MessageBody, PendingRequest, SimulatedConnection};
+use network::{Copied, MessageBody, PendingRequest, SimulatedConnection};
 use server::SimulatedServer;
 use std::{
     cell::RefCell,
@@ -22,6 +24,7 @@ use std::{
 };
 use yesquel_engine::{Engine, Now};
 use yesquel_model::ServerId;
+use yesquel_node::Durability;
 use yesquel_seeds::Random;
 use yesquel_transport::HeartbeatSource;
 use yesquel_wire::Request;
@@ -51,6 +54,8 @@ pub(crate) enum SimulationEvent {
     Message { link: usize, index: u64, body: MessageBody },
     /// A reply arrives at its caller.
     Reply { link: usize, index: u64, call: u64, bytes: Vec<u8> },
+    /// A message of a connection arrives again.
+    Copy { link: usize, index: u64, copy: Copied },
     /// A call fails.
     Lost { call: u64 },
     /// A server learns that a connection has ended.
@@ -96,11 +101,15 @@ pub struct EventCounts {
     pub cuts: u64,
     /// Stopped processes of servers.
     pub freezes: u64,
+    /// Messages that arrived twice.
+    pub copies: u64,
+    /// Paths of the protocols.
+    pub paths: PathCounts,
 }
 
 impl EventCounts {
     /// All counts.
-    pub fn all(&self) -> [u64; 8] {
+    pub fn all(&self) -> [u64; 9] {
         let EventCounts {
             deaths,
             restarts,
@@ -110,8 +119,10 @@ impl EventCounts {
             recovered,
             cuts,
             freezes,
+            copies,
+            paths: _,
         } = *self;
-        [deaths, restarts, power_losses, disk_failures, checkpoints, recovered, cuts, freezes]
+        [deaths, restarts, power_losses, disk_failures, checkpoints, recovered, cuts, freezes, copies]
     }
 
     /// Adds the counts of another run.
@@ -125,8 +136,12 @@ impl EventCounts {
             recovered,
             cuts,
             freezes,
+            copies,
+            paths,
         } = self;
-        let own = [deaths, restarts, power_losses, disk_failures, checkpoints, recovered, cuts, freezes];
+        paths.add_all(&other.paths);
+        let own =
+            [deaths, restarts, power_losses, disk_failures, checkpoints, recovered, cuts, freezes, copies];
         own.into_iter().zip(other.all()).for_each(|(sum, more)| *sum += more);
     }
 }
@@ -168,10 +183,20 @@ struct DelayDistribution {
     late_us: u64,
 }
 
+/// The generator of an action.
+fn mixed(seed: u64, action: [u64; 4]) -> Random {
+    let mixed = action.iter().fold(seed, |mixed, part| {
+        (mixed ^ part.wrapping_mul(0x9e37_79b9_7f4a_7c15)).rotate_left(23).wrapping_mul(0xff51_afd7_ed55_8ccd)
+    });
+    Random::new(mixed ^ mixed >> 31)
+}
+
 /// Servers, processes, network and time of one run.
 pub struct Cluster {
     schedule: EventQueue<SimulationEvent>,
     latency: Option<DelayDistribution>,
+    /// Seed, frequency and longest delay of copies.
+    copies: Option<(u64, u64, u64)>,
     pub(crate) servers: Vec<SimulatedServer>,
     pub(crate) processes: Vec<ClientProcess>,
     links: Vec<SimulatedConnection>,
@@ -197,6 +222,7 @@ impl Cluster {
         let mut cluster = Cluster {
             schedule: EventQueue::default(),
             latency: None,
+            copies: None,
             servers: (0..server_count(faults)).map(SimulatedServer::new).collect(),
             processes: (0..=PEERS).map(|_| ClientProcess::default()).collect(),
             links: Vec::new(),
@@ -216,9 +242,22 @@ impl Cluster {
                 InjectedFault::Latency { seed, late_in, late_us } => {
                     cluster.latency = Some(DelayDistribution { seed, late_in, late_us });
                 }
+                InjectedFault::Copies { seed, one_in, late_us } => {
+                    cluster.copies = Some((seed, one_in, late_us));
+                }
                 InjectedFault::LogSizes { checkpoint_bytes, segment_bytes } => {
                     for server in &mut cluster.servers {
                         (server.checkpoint_bytes, server.segment_bytes) = (checkpoint_bytes, segment_bytes);
+                    }
+                }
+                InjectedFault::Relaxed { interval_ms } => {
+                    for server in &mut cluster.servers {
+                        server.durability = interval_ms.map_or(Durability::None, Durability::Interval);
+                    }
+                }
+                InjectedFault::Horizon { kept_ms } => {
+                    for server in &mut cluster.servers {
+                        server.kept_ms = kept_ms;
                     }
                 }
                 InjectedFault::CutCall { process, call, after_us, requests, late_us, replies } => {
@@ -250,8 +289,11 @@ impl Cluster {
                     self.after(*at_us, SimulationEvent::Fault(fault.clone()))
                 }
                 InjectedFault::Latency { .. }
+                | InjectedFault::Copies { .. }
                 | InjectedFault::Servers { .. }
                 | InjectedFault::LogSizes { .. }
+                | InjectedFault::Horizon { .. }
+                | InjectedFault::Relaxed { .. }
                 | InjectedFault::Die { .. }
                 | InjectedFault::CutCall { .. } => {}
             }
@@ -275,11 +317,16 @@ impl Cluster {
         running.map_or(clocks, |running| running.core.machine_time(clocks))
     }
 
+    /// Real time, in milliseconds since 1970.
+    fn real_ms(&self) -> u64 {
+        START_MS + self.now_us() / 1_000
+    }
+
     /// A machine's wall clock.
     fn wall_clock(&self, server: usize) -> Now {
         let SimulatedServer { ahead_ms, started_us, .. } = &self.servers[server];
         Now {
-            wall_ms: (START_MS + self.now_us() / 1_000).saturating_add_signed(*ahead_ms),
+            wall_ms: self.real_ms().saturating_add_signed(*ahead_ms),
             uptime_ms: (self.now_us() - started_us) / 1_000,
         }
     }
@@ -299,6 +346,13 @@ impl Cluster {
         self.servers[server].epoch
     }
 
+    /// What has happened.
+    pub(crate) fn counts(&self) -> EventCounts {
+        let mut counts = self.counts;
+        self.servers.iter().for_each(|server| counts.paths.add_all(&server.laws.paths));
+        counts
+    }
+
     pub(crate) fn after(&mut self, us: u64, event: SimulationEvent) {
         self.schedule.after(us, event);
     }
@@ -308,16 +362,18 @@ impl Cluster {
         self.schedule.next()
     }
 
+    /// How much later than a message its copy arrives, if it is copied.
+    fn copied_after(&self, action: [u64; 4]) -> Option<u64> {
+        let (seed, one_in, late_us) = self.copies.filter(|_| !self.is_healed)?;
+        let mut random = mixed(seed, action);
+        (random.next(one_in) == 0).then(|| random.next(late_us))
+    }
+
     /// How long an action takes. It depends on nothing but the action, so that leaving out a fault
     /// changes little else.
     fn takes(&self, action: [u64; 4]) -> u64 {
         let Some(DelayDistribution { seed, late_in, late_us }) = self.latency else { return 200 };
-        let mixed = action.iter().fold(seed, |mixed, part| {
-            (mixed ^ part.wrapping_mul(0x9e37_79b9_7f4a_7c15))
-                .rotate_left(23)
-                .wrapping_mul(0xff51_afd7_ed55_8ccd)
-        });
-        let mut random = Random::new(mixed ^ mixed >> 31);
+        let mut random = mixed(seed, action);
         if late_in > 0 && !self.is_healed && random.next(late_in) == 0 {
             random.next(late_us)
         } else {
@@ -332,6 +388,7 @@ impl Cluster {
         match event {
             SimulationEvent::Message { link, index, body } => self.arrive(link, index, body),
             SimulationEvent::Reply { link, index, call, bytes } => self.replied(link, index, call, bytes),
+            SimulationEvent::Copy { link, index, copy } => self.copied(link, index, copy),
             SimulationEvent::Lost { call } => self.complete(call, Err(())),
             SimulationEvent::Disconnected { link } => self.disconnected(link),
             SimulationEvent::Heartbeats => {
@@ -363,11 +420,13 @@ impl Cluster {
     /// The end of a freeze of the server that an event concerns.
     fn frozen_until(&self, event: &SimulationEvent) -> Option<u64> {
         let server = match event {
-            SimulationEvent::Message { link, .. } | SimulationEvent::Disconnected { link } => {
-                self.links[*link].server
-            }
+            SimulationEvent::Message { link, .. }
+            | SimulationEvent::Copy { link, copy: Copied::Request { .. }, .. }
+            | SimulationEvent::Disconnected { link } => self.links[*link].server,
             // A reply to a server.
-            SimulationEvent::Reply { link, .. } => self.links[*link].peer.checked_sub(PROCESSES)?,
+            SimulationEvent::Reply { link, .. } | SimulationEvent::Copy { link, .. } => {
+                self.links[*link].peer.checked_sub(PROCESSES)?
+            }
             SimulationEvent::Write { server, .. }
             | SimulationEvent::Sync { server, .. }
             | SimulationEvent::Checkpoint { server, .. }
@@ -429,8 +488,11 @@ impl Cluster {
                 self.counts.freezes += 1;
             }
             InjectedFault::Latency { .. }
+            | InjectedFault::Copies { .. }
             | InjectedFault::Servers { .. }
             | InjectedFault::LogSizes { .. }
+            | InjectedFault::Horizon { .. }
+            | InjectedFault::Relaxed { .. }
             | InjectedFault::Die { .. }
             | InjectedFault::CutCall { .. } => {}
         }

@@ -35,6 +35,16 @@ pub enum InjectedFault {
         /// Longest delay of a late message.
         late_us: u64,
     },
+    /// One message in `one_in` arrives twice on its connection: the copy later than the message, by up
+    /// to `late_us`, and perhaps after others that were sent later. A reply, likewise.
+    Copies {
+        /// Seed of what is copied, and when.
+        seed: u64,
+        /// Frequency of copies.
+        one_in: u64,
+        /// Longest delay behind the message.
+        late_us: u64,
+    },
     /// Number of storage servers.
     Servers {
         /// From two to [`SERVERS_MAX`].
@@ -46,6 +56,17 @@ pub enum InjectedFault {
         checkpoint_bytes: u64,
         /// Bytes of a segment.
         segment_bytes: u64,
+    },
+    /// Servers do not sync each record: at intervals, or not at all. `draw_faults` draws no such
+    /// condition, for it loses acknowledged commits of one server.
+    Relaxed {
+        /// Milliseconds between syncs; none: no syncs but those that replies wait for.
+        interval_ms: Option<u64>,
+    },
+    /// Ends of transactions are kept for so long, and what was born before is refused.
+    Horizon {
+        /// Milliseconds.
+        kept_ms: u64,
     },
     /// A client process dies as it makes a call.
     Die {
@@ -190,7 +211,9 @@ impl InjectedFault {
     /// Whether it can make a transaction fail.
     pub fn is_adverse(&self) -> bool {
         match self {
-            InjectedFault::LogSizes { .. } | InjectedFault::Servers { .. } => false,
+            InjectedFault::LogSizes { .. } | InjectedFault::Servers { .. } | InjectedFault::Copies { .. } => {
+                false
+            }
             InjectedFault::Latency { late_in, .. } => *late_in > 0,
             _ => true,
         }
@@ -215,6 +238,14 @@ pub fn draw_faults(random: &mut Random) -> Vec<InjectedFault> {
     if random.next(4) > 0 {
         let checkpoint_bytes = 1_000 + random.next(20_000);
         faults.push(InjectedFault::LogSizes { checkpoint_bytes, segment_bytes: 500 + random.next(5_000) });
+    }
+    if random.next(3) == 0 {
+        let (seed, one_in) = (random.next(1 << 30), 1 + random.next(10));
+        let late_us = [1_000, 30_000, 400_000, 3_000_000][random.next(4) as usize];
+        faults.push(InjectedFault::Copies { seed, one_in, late_us });
+    }
+    if !is_calm && random.next(2) == 0 {
+        faults.push(InjectedFault::Horizon { kept_ms: [500, 1_500, 4_000][random.next(3) as usize] });
     }
     if !is_calm {
         let mut kinds = Kinds(random.next(1 << 10));

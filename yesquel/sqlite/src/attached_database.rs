@@ -110,7 +110,7 @@ impl AttachedDatabase {
     pub(crate) fn begin(&mut self, only_reads: bool) -> Result<u32, ResultCode> {
         let mut session = self.session.borrow_mut();
         session.shared.check_process()?;
-        session.begin_statement(only_reads);
+        session.begin_statement(only_reads)?;
         if self.state == AttachState::Out {
             session.enter(self.known);
             self.state = AttachState::In;

@@ -17,7 +17,7 @@ use std::{
 };
 use thiserror::Error;
 use yesquel_model::{ServerId, Timestamp};
-use yesquel_wire::ClientHeartbeat;
+use yesquel_wire::{ClientHeartbeat, Notice};
 
 /// No reply will come; it is not known whether the request was done.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -75,6 +75,15 @@ pub trait HeartbeatSource: Send + Sync {
 /// runs on any thread that uses the transport, and must not use the transport itself.
 pub type ReplyHandler = Box<dyn FnOnce(Result<&[u8], LostCall>) + Send>;
 
+/// What a client learns about the nodes that it watches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WatchEvent {
+    /// One of them changes.
+    Changed(Notice),
+    /// All watches at the server have ended.
+    Lost,
+}
+
 /// The start of the process, or the first time that it was of interest.
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
@@ -103,6 +112,32 @@ pub trait Transport {
     /// those that [`call`](Self::call) has sent before, or when it is lost: it does not connect. If
     /// the process exits, it waits until the server's machine has the request.
     fn send(&self, server: ServerId, request: &[u8], handler: ReplyHandler);
+
+    /// Sends a question on the connection by which the client watches nodes, and waits for its
+    /// reply. `None`: the server cannot be watched, and another way must be taken.
+    fn ask_watching(
+        &self,
+        _server: ServerId,
+        _request: &[u8],
+        _see: &mut dyn FnMut(WatchEvent),
+    ) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// Delivers the notices of all changes that the server has acknowledged to any client before
+    /// this call. Sends nothing.
+    fn take_notices(&self, _server: ServerId, _see: &mut dyn FnMut(WatchEvent)) {}
+
+    /// Ends all watches at a server.
+    fn end_watches(&self, _server: ServerId, _see: &mut dyn FnMut(WatchEvent)) {}
+
+    /// Whether no connection is known to have ended. Sends nothing.
+    fn is_connected(&self) -> bool {
+        true
+    }
+
+    /// Waits a moment until the servers' machines have what was sent.
+    fn settle(&self) {}
 
     /// The time of a monotonic clock.
     fn uptime(&self) -> Duration {
@@ -137,6 +172,31 @@ impl<'b, T: Transport> Transport for &'b T {
 
     fn send(&self, server: ServerId, request: &[u8], handler: ReplyHandler) {
         (**self).send(server, request, handler);
+    }
+
+    fn ask_watching(
+        &self,
+        server: ServerId,
+        request: &[u8],
+        see: &mut dyn FnMut(WatchEvent),
+    ) -> Option<Vec<u8>> {
+        (**self).ask_watching(server, request, see)
+    }
+
+    fn take_notices(&self, server: ServerId, see: &mut dyn FnMut(WatchEvent)) {
+        (**self).take_notices(server, see);
+    }
+
+    fn end_watches(&self, server: ServerId, see: &mut dyn FnMut(WatchEvent)) {
+        (**self).end_watches(server, see);
+    }
+
+    fn is_connected(&self) -> bool {
+        (**self).is_connected()
+    }
+
+    fn settle(&self) {
+        (**self).settle();
     }
 
     fn uptime(&self) -> Duration {

@@ -11,6 +11,7 @@ pub mod frame;
 pub mod greeting;
 mod heartbeat;
 mod large_value;
+mod notice;
 mod operation;
 mod participants;
 mod peer_report;
@@ -24,6 +25,7 @@ pub use answer::{Answer, AnswerWriter, Answers, CellValue, Cells, Followed, Move
 pub use bytes::{ByteReader, ByteWriter, Malformed};
 pub use heartbeat::ClientHeartbeat;
 pub use large_value::{LargeValue, NODE_PIECES, PIECE_BYTES};
+pub use notice::Notice;
 pub use operation::{Attribute, Expect, NewNode, NodeKind, NodeOperation, Operations, WriteOperation};
 pub use participants::Participants;
 pub use peer_report::PeerReport;

@@ -3,7 +3,7 @@
 use std::{future::Future, sync::Arc, time::Duration};
 use yesquel_embedded::EmbeddedServer;
 use yesquel_model::{ServerId, Timestamp};
-use yesquel_transport::{HeartbeatSource, LostCall, ReplyHandler, SocketTransport, Transport};
+use yesquel_transport::{HeartbeatSource, LostCall, ReplyHandler, SocketTransport, Transport, WatchEvent};
 
 #[derive(Debug)]
 pub(crate) enum AnyTransport {
@@ -59,6 +59,44 @@ impl Transport for AnyTransport {
         match self {
             AnyTransport::Embedded(embedded) => embedded.send(server, request, handler),
             AnyTransport::Sockets(sockets) => sockets.send(server, request, handler),
+        }
+    }
+
+    fn ask_watching(
+        &self,
+        server: ServerId,
+        request: &[u8],
+        see: &mut dyn FnMut(WatchEvent),
+    ) -> Option<Vec<u8>> {
+        match self {
+            // Its reads cost no round trip.
+            AnyTransport::Embedded(_) => None,
+            AnyTransport::Sockets(sockets) => sockets.ask_watching(server, request, see),
+        }
+    }
+
+    fn take_notices(&self, server: ServerId, see: &mut dyn FnMut(WatchEvent)) {
+        if let AnyTransport::Sockets(sockets) = self {
+            sockets.take_notices(server, see);
+        }
+    }
+
+    fn end_watches(&self, server: ServerId, see: &mut dyn FnMut(WatchEvent)) {
+        if let AnyTransport::Sockets(sockets) = self {
+            sockets.end_watches(server, see);
+        }
+    }
+
+    fn is_connected(&self) -> bool {
+        match self {
+            AnyTransport::Embedded(_) => true,
+            AnyTransport::Sockets(sockets) => sockets.is_connected(),
+        }
+    }
+
+    fn settle(&self) {
+        if let AnyTransport::Sockets(sockets) = self {
+            sockets.settle();
         }
     }
 

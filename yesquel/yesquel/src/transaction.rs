@@ -173,8 +173,21 @@ impl<'a> Transaction<'a> {
     /// short, comes with the answer.
     pub fn prove(&mut self, map: Map, key: &[u8], value: &[u8], other: Map) -> Result<(), Error> {
         let (tree, other) = (self.tree_of(map)?, self.tree_of(other)?);
-        self.inner.prove(tree, key, value, other);
-        Ok(())
+        let outcome = self.inner.prove(tree, key, value, other);
+        self.checked(outcome)
+    }
+
+    /// Lets the transaction use leaves that this process watches: the server says before it
+    /// acknowledges a change to anyone that they change. What it reads there costs no round trip.
+    /// `only_reads`: the transaction writes nothing.
+    pub fn use_watched(&mut self, only_reads: bool) {
+        self.inner.use_watched(only_reads);
+    }
+
+    /// Gives a transaction that was to write nothing a snapshot, before it writes.
+    pub fn pin(&mut self) -> Result<(), Error> {
+        let outcome = block_on(self.inner.pin(self.database.store().inner.server));
+        self.checked(outcome)
     }
 
     /// Requests the open proofs now: a round trip, unless a read has taken them along.

@@ -40,6 +40,8 @@ pub(super) enum CloseReason {
     Silent,
     #[error("it has begun a message and not gone on with it for {} s", STALL_MS / 1_000)]
     Stalled,
+    #[error("it had no room for the notice of a change")]
+    NoticesBlocked,
     #[error("there was no room for the rest of its messages for {} s", STALL_MS / 1_000)]
     NoRoom,
     #[error(transparent)]
@@ -236,6 +238,9 @@ impl ClientConnection {
         });
         match admitted {
             Ok((version, now)) => {
+                if client & LANE != 0 && self.stream.is_unix() {
+                    session.admit_watcher(self.number);
+                }
                 let server = admission.server;
                 self.role = hello.role;
                 let requests_max = REQUESTS_MAX as u32;
@@ -305,11 +310,20 @@ impl ClientConnection {
             }
             // Copies one piece of each long reply at a time, when the socket accepts it.
             let out = &mut self.out;
-            if !sink.with(self.number, |of| of.out.fill(out)).unwrap_or(false) {
+            if !sink.fill(self.number, out) {
                 self.waiting_since_ms = None;
                 return Ok(());
             }
         }
+    }
+
+    /// Sends notices. They must leave at once: a connection that has no room for them is closed.
+    pub(super) fn send_notices(&mut self, notices: Vec<u8>) -> Result<(), CloseReason> {
+        if self.written < self.out.len() {
+            return Err(CloseReason::NoticesBlocked);
+        }
+        (self.out, self.written) = (notices, 0);
+        if self.write(&mut false)? { Ok(()) } else { Err(CloseReason::NoticesBlocked) }
     }
 
     /// Sends the output buffer as far as the socket accepts it, before the connection is closed.

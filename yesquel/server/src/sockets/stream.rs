@@ -70,6 +70,11 @@ impl SocketStream {
         self.socket.register(registry, token)
     }
 
+    /// Returns whether what is written is in the peer's hands when the call returns.
+    pub(super) fn is_unix(&self) -> bool {
+        matches!(self.socket, ServerSocket::Unix(_))
+    }
+
     /// Reads once into an inbox.
     pub(super) fn read_into(&mut self, inbox: &mut yesquel_wire::frame::Inbox) -> io::Result<ReadOutcome> {
         let Some(tls) = &mut self.tls else { return came(inbox.read_from(&mut self.socket)) };

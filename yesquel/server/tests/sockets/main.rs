@@ -6,3 +6,4 @@ mod crowds;
 mod half_messages;
 mod slow_readers;
 mod support;
+mod watchers;

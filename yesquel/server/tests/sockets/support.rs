@@ -1,8 +1,10 @@
 //! Server with sockets, and a client that sends arbitrary bytes.
 
 use std::{
-    io::Write,
+    io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
+    os::unix::net::{UnixListener, UnixStream},
+    path::Path,
     sync::Arc,
     thread,
     time::{Duration, Instant, SystemTime},
@@ -45,10 +47,25 @@ pub(crate) fn serve_with_clock(
     core: impl FnOnce(SocketReplies) -> Core,
     time: impl Time + 'static,
 ) -> Served {
-    let sink = SocketReplies::new();
-    let core = Arc::new(core(sink.clone()));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
+    let (_sockets, core) = serve_at(Listener::Tcp(listener), core, time);
+    Served { _sockets, core, address }
+}
+
+/// Starts a server in memory at a socket of this machine.
+pub(crate) fn serve_unix(path: &Path) -> (SocketServer, Arc<Core>) {
+    let core = |sink| Core::in_memory(EngineSettings::default(), WallTime::default(), sink);
+    serve_at(Listener::Unix(UnixListener::bind(path).unwrap()), core, WallTime::default())
+}
+
+fn serve_at(
+    listener: Listener,
+    core: impl FnOnce(SocketReplies) -> Core,
+    time: impl Time + 'static,
+) -> (SocketServer, Arc<Core>) {
+    let sink = SocketReplies::new();
+    let core = Arc::new(core(sink.clone()));
     let options = SocketServerOptions {
         peer_credential: None,
         server: ServerId(0),
@@ -57,9 +74,9 @@ pub(crate) fn serve_with_clock(
         connections_max: CLIENTS_MAX,
         unfinished_bytes_max: 80 << 20,
     };
-    let listeners = vec![Listener::Tcp(listener)];
-    let sockets = SocketServer::serve_with_clock(Arc::clone(&core), sink, listeners, options, time).unwrap();
-    Served { _sockets: sockets, core, address }
+    let sockets =
+        SocketServer::serve_with_clock(Arc::clone(&core), sink, vec![listener], options, time).unwrap();
+    (sockets, core)
 }
 
 /// Starts a server in memory whose connections use a manual clock.
@@ -69,8 +86,8 @@ pub(crate) fn in_memory(clock: &ManualTime) -> Served {
 }
 
 /// Raw connection.
-pub(crate) struct Raw {
-    pub(crate) stream: TcpStream,
+pub(crate) struct Raw<S = TcpStream> {
+    pub(crate) stream: S,
     pub(crate) inbox: Inbox,
 }
 
@@ -87,11 +104,26 @@ pub(crate) fn lookup() -> Vec<u8> {
 
 impl Raw {
     pub(crate) fn new(address: SocketAddr, client: u64) -> Raw {
-        let mut raw = Raw { stream: TcpStream::connect(address).unwrap(), inbox: Inbox::default() };
+        let stream = TcpStream::connect(address).unwrap();
         // Send without waiting for acknowledgements.
-        raw.stream.set_nodelay(true).unwrap();
+        stream.set_nodelay(true).unwrap();
         // A server that never answers fails the test.
-        raw.stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        Raw::greet(stream, client)
+    }
+}
+
+impl Raw<UnixStream> {
+    pub(crate) fn unix(path: &Path, client: u64) -> Raw<UnixStream> {
+        let stream = UnixStream::connect(path).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        Raw::greet(stream, client)
+    }
+}
+
+impl<S: Read + Write> Raw<S> {
+    fn greet(stream: S, client: u64) -> Raw<S> {
+        let mut raw = Raw { stream, inbox: Inbox::default() };
         raw.stream
             .write_all(&Hello { versions: VERSIONS, client, credential: b"", role: Role::Client }.encode())
             .unwrap();

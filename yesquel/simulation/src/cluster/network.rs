@@ -12,17 +12,33 @@ use std::{
 };
 use yesquel_engine::{Caller, Now};
 use yesquel_model::{ServerId, Timestamp};
-use yesquel_node::PeerQuery;
+use yesquel_node::{LOCAL_CONNECTION, PeerQuery};
 use yesquel_transport::{HeartbeatSource, LossCause, LostCall, ReplyHandler, Transport};
 use yesquel_wire::{ClientHeartbeat, Request};
 
 /// The connection number of a server's calls to itself.
-pub(super) const OWN: u64 = u64::MAX;
+pub(super) const OWN: u64 = LOCAL_CONNECTION;
+
+/// The number by which a server knows a connection.
+fn connection_of(link: usize) -> u64 {
+    link as u64 + 1
+}
+
+/// The connection of a number.
+pub(super) fn link_of(connection: u64) -> usize {
+    connection as usize - 1
+}
 
 /// A message to a server.
 pub(crate) enum MessageBody {
     Request { call: u64, bytes: Vec<u8> },
     Heartbeat { client: u64, heartbeat: ClientHeartbeat },
+}
+
+/// A message that arrives again.
+pub(crate) enum Copied {
+    Request { call: u64, bytes: Vec<u8> },
+    Reply { call: u64, bytes: Vec<u8> },
 }
 
 /// One direction of a connection.
@@ -54,6 +70,8 @@ pub(crate) struct SimulatedConnection {
     epoch: u64,
     /// Whether the peer still uses it.
     is_open: bool,
+    /// Whether the server has learned that it has ended.
+    has_ended: bool,
     requests: OneWay,
     replies: OneWay,
     /// Unanswered calls.
@@ -120,6 +138,7 @@ impl Cluster {
             server,
             epoch: self.servers[server].epoch,
             is_open: true,
+            has_ended: false,
             requests: OneWay::new(),
             replies: OneWay::new(),
             calls: Vec::new(),
@@ -188,7 +207,42 @@ impl Cluster {
         lane.sent += 1;
         lane.last_us = lane.last_us.max(now_us + us);
         let (index, us) = (lane.sent, lane.last_us - now_us);
+        if let MessageBody::Request { call, bytes } = &body
+            && let Some(later_us) =
+                self.copied_after([7 << 32 | link as u64, peer as u64, server as u64, index])
+        {
+            let copy = Copied::Request { call: *call, bytes: bytes.clone() };
+            self.after(us + later_us, SimulationEvent::Copy { link, index, copy });
+        }
         self.after(us, SimulationEvent::Message { link, index, body });
+    }
+
+    /// Delivers a message again, if it has arrived and its connection has not ended.
+    pub(super) fn copied(&mut self, link: usize, index: u64, copy: Copied) {
+        let SimulatedConnection {
+            peer, server, epoch, is_open, has_ended, ref requests, ref replies, ..
+        } = self.links[link];
+        let (lane, goes_on) = match copy {
+            Copied::Request { .. } => (requests, !has_ended && self.is_up(server, epoch)),
+            Copied::Reply { .. } => (replies, is_open),
+        };
+        if index > lane.limit || !goes_on {
+            return;
+        }
+        if lane.arrived < index {
+            return self.after(1, SimulationEvent::Copy { link, index, copy });
+        }
+        if let Some(until_us) = self.partitioned_until(peer, server) {
+            return self.after(until_us - self.now_us(), SimulationEvent::Copy { link, index, copy });
+        }
+        self.counts.copies += 1;
+        match copy {
+            Copied::Request { call, bytes } => {
+                let caller = Caller { connection: connection_of(link), request: call };
+                self.handle(server, caller, &bytes);
+            }
+            Copied::Reply { call, bytes } => self.complete(call, Ok(bytes)),
+        }
     }
 
     /// Delivers a message to its server, unless it is lost or must wait.
@@ -205,7 +259,7 @@ impl Cluster {
             return self.after(1, SimulationEvent::Message { link, index, body });
         }
         self.links[link].requests.arrived = index;
-        let connection = link as u64;
+        let connection = connection_of(link);
         match body {
             MessageBody::Request { call, bytes } => {
                 self.handle(server, Caller { connection, request: call }, &bytes)
@@ -221,15 +275,20 @@ impl Cluster {
         if caller.connection == OWN {
             return self.complete(caller.request, Ok(bytes));
         }
-        let link = caller.connection as usize;
+        let link = link_of(caller.connection);
         let SimulatedConnection { peer, server, ref replies, .. } = self.links[link];
         let us = self.takes([3 << 32 | link as u64, peer as u64, server as u64, replies.sent]);
         let now_us = self.now_us();
         let lane = &mut self.links[link].replies;
         lane.sent += 1;
         lane.last_us = lane.last_us.max(now_us + us);
-        let (index, us) = (lane.sent, lane.last_us - now_us);
-        self.after(us, SimulationEvent::Reply { link, index, call: caller.request, bytes });
+        let (index, us, call) = (lane.sent, lane.last_us - now_us, caller.request);
+        if let Some(later_us) = self.copied_after([8 << 32 | link as u64, peer as u64, server as u64, index])
+        {
+            let copy = Copied::Reply { call, bytes: bytes.clone() };
+            self.after(us + later_us, SimulationEvent::Copy { link, index, copy });
+        }
+        self.after(us, SimulationEvent::Reply { link, index, call, bytes });
     }
 
     /// Delivers a reply to its caller, unless it is lost or must wait.
@@ -330,8 +389,9 @@ impl Cluster {
         if requests.arrived < requests.limit.min(requests.sent) {
             return self.after(1, SimulationEvent::Disconnected { link });
         }
+        self.links[link].has_ended = true;
         if let Some(running) = &mut self.servers[server].running {
-            running.core.disconnected(link as u64);
+            running.core.disconnected(connection_of(link));
         }
     }
 

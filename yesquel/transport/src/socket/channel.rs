@@ -13,7 +13,10 @@ use std::{
     borrow::Cow,
     io::{self, Read, Write},
     net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs},
-    os::{fd::AsFd, unix::net::UnixStream},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::net::UnixStream,
+    },
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
     thread,
@@ -39,6 +42,15 @@ impl Socket {
                 stream.set_read_timeout(timeout)?;
                 stream.set_write_timeout(timeout)
             }
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Socket::Tcp(stream) => stream.as_fd(),
+            Socket::Unix(stream) => stream.as_fd(),
         }
     }
 }
@@ -109,6 +121,20 @@ impl Write for Limited<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// A socket that is read without waiting.
+struct NonBlocking<'a>(&'a Socket);
+
+impl Read for NonBlocking<'_> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match net::recv(self.0.as_fd(), &mut *room, net::RecvFlags::DONTWAIT) {
+                Err(Errno::INTR) => {}
+                received => return Ok(received?.0),
+            }
+        }
     }
 }
 
@@ -241,10 +267,7 @@ impl Channel {
             }
             _ => None,
         };
-        let fork = CloseOnFork::new(match &socket {
-            Socket::Tcp(stream) => stream.as_fd(),
-            Socket::Unix(stream) => stream.as_fd(),
-        });
+        let fork = CloseOnFork::new(socket.as_fd());
         Ok(Channel { fork, socket, tls })
     }
 
@@ -328,6 +351,26 @@ impl Channel {
     /// Returns the counter of messages for which the exit of the process waits.
     pub(super) fn unanswered(&self, exit_timeout: Duration) -> UnansweredMessages {
         self.fork.unanswered(exit_timeout)
+    }
+
+    /// Takes the bytes that have come, without waiting. Returns whether there were any. Only for
+    /// sockets without encryption.
+    pub(super) fn take_received(&self, inbox: &mut Inbox) -> io::Result<bool> {
+        match inbox.read_from(&mut NonBlocking(&self.socket)) {
+            Ok((0, _)) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the server has closed the stream, and everything before its end was read.
+    pub(super) fn has_ended(&self) -> bool {
+        let flags = net::RecvFlags::DONTWAIT | net::RecvFlags::PEEK;
+        !matches!(
+            net::recv(self.socket.as_fd(), &mut [0][..], flags),
+            Ok((1, _)) | Err(Errno::AGAIN | Errno::INTR)
+        )
     }
 
     /// Ends the sending side: the server gets what was sent, and then the end.

@@ -18,8 +18,11 @@ use std::{
     io,
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError,
-        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{
+            AtomicBool, AtomicU32,
+            Ordering::{Relaxed, SeqCst},
+        },
     },
     task::{Context, Poll, Waker},
     thread,
@@ -79,8 +82,11 @@ pub(super) struct ServerConnection {
     /// For the exit of the process.
     unanswered: UnansweredMessages,
     sending: Mutex<SendQueue>,
-    /// The receiver holds the lock.
+    /// Whether a thread has the receiving role. It alone locks `receiving`.
+    has_receiver: AtomicBool,
     receiving: Mutex<Receiving>,
+    /// No thread has waited for a while: the server's silence before does not count.
+    has_rested: AtomicBool,
     /// Threads that were woken with a reply and will probably send the next request.
     expected: AtomicU32,
     /// Requests whose replies were not taken yet.
@@ -90,6 +96,24 @@ pub(super) struct ServerConnection {
     /// Why the connection is closed.
     lost: OnceLock<LostConnection>,
     timeout: Duration,
+}
+
+/// The receiving role of a thread. Dropping it passes the role on, on every path: a thread that has
+/// found the role taken sleeps until it is woken.
+struct ReceivingRole<'a> {
+    connection: &'a ServerConnection,
+    /// The slot of the thread's own call.
+    own: Option<u32>,
+    /// Present until the role is dropped.
+    receiving: Option<MutexGuard<'a, Receiving>>,
+}
+
+impl Drop for ReceivingRole<'_> {
+    fn drop(&mut self) {
+        drop(self.receiving.take());
+        self.connection.has_receiver.store(false, SeqCst);
+        self.connection.pass_on(self.own);
+    }
 }
 
 /// A request in flight. Polling it may receive for all threads.
@@ -115,7 +139,7 @@ impl Drop for InFlightCall {
         if !self.is_cancelled {
             self.connection.slots.abandon(self.slot);
             // This thread may have been the next receiver.
-            self.connection.pass_on();
+            self.connection.pass_on(None);
             self.connection.rest();
         }
     }
@@ -167,6 +191,8 @@ impl ServerConnection {
             slots,
             unanswered,
             sending: Mutex::default(),
+            has_receiver: AtomicBool::new(false),
+            has_rested: AtomicBool::new(false),
             receiving: Mutex::new(Receiving { inbox, wakers: Vec::new(), quiet: None }),
             expected: AtomicU32::new(0),
             under_way: AtomicU32::new(0),
@@ -174,6 +200,11 @@ impl ServerConnection {
             lost: OnceLock::new(),
             timeout: options.timeout,
         })
+    }
+
+    /// Takes a connection apart that only one thread uses.
+    pub(super) fn into_parts(self) -> (Channel, Inbox) {
+        (self.channel, self.receiving.into_inner().unwrap_or_else(PoisonError::into_inner).inbox)
     }
 
     fn lock(&self) -> MutexGuard<'_, SendQueue> {
@@ -277,16 +308,12 @@ impl ServerConnection {
             if let Some(why) = self.lost.get() {
                 return Poll::Ready(Err(why.clone()));
             }
-            let role = match self.receiving.try_lock() {
-                Ok(role) => role,
-                Err(TryLockError::Poisoned(role)) => role.into_inner(),
-                Err(TryLockError::WouldBlock) if is_to_end => {
-                    return Poll::Ready(Err(LostConnection::cancelled()));
-                }
-                Err(TryLockError::WouldBlock) => return Poll::Pending,
+            let Some(role) = self.take_role(Some(slot)) else {
+                let cancelled = || Poll::Ready(Err(LostConnection::cancelled()));
+                return if is_to_end { cancelled() } else { Poll::Pending };
             };
             // Outside of the role: the check may call servers itself.
-            if !self.receive(role, Some(slot)) && wait::check_cancelled() {
+            if !self.receive(role) && wait::check_cancelled() {
                 return Poll::Ready(Err(LostConnection::cancelled()));
             }
         }
@@ -389,9 +416,9 @@ impl ServerConnection {
     /// Takes the replies that no thread waits for, unless another thread receives.
     pub(super) fn receive_handled(&self) {
         if self.slots.has_handlers()
-            && let Ok(role) = self.receiving.try_lock()
+            && let Some(role) = self.take_role(None)
         {
-            self.receive(role, None);
+            self.receive(role);
         }
     }
 
@@ -415,16 +442,46 @@ impl ServerConnection {
         }
     }
 
-    /// As the receiver: hands out replies until the own one has come, or all that handlers take.
-    /// Returns false if nothing came for a while.
-    fn receive(&self, mut role: MutexGuard<'_, Receiving>, own: Option<u32>) -> bool {
-        let Receiving { inbox, wakers, quiet } = &mut *role;
-        let is_done = || own.map_or(!self.slots.has_handlers(), |own| self.slots.is_done(own));
+    /// Waits until the server's machine has the requests without a waiting caller, by a deadline.
+    pub(super) fn settle(&self, until: Instant) {
+        while self.slots.has_handlers()
+            && self.channel.has_unacknowledged()
+            && !self.is_closed()
+            && Instant::now() < until
+        {
+            self.receive_handled();
+        }
+    }
+
+    /// Whether the server has not closed it, while no reply is due.
+    pub(super) fn is_alive(&self) -> bool {
+        !self.is_closed() && !self.channel.has_ended()
+    }
+
+    /// Takes the receiving role for a call, or for handlers, if it is free.
+    fn take_role(&self, own: Option<u32>) -> Option<ReceivingRole<'_>> {
+        if self.has_receiver.swap(true, SeqCst) {
+            return None;
+        }
+        let receiving = self.receiving.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(ReceivingRole { connection: self, own, receiving: Some(receiving) })
+    }
+
+    /// As the receiver: hands out replies until the own one has come; without an own one, until
+    /// handlers have taken all, or a thread waits that can receive. Returns false if nothing came
+    /// for a while.
+    fn receive(&self, mut role: ReceivingRole<'_>) -> bool {
+        let own = role.own;
+        let Some(Receiving { inbox, wakers, quiet }) = role.receiving.as_deref_mut() else { return true };
+        let is_done = || match own {
+            Some(own) => self.slots.is_done(own),
+            None => !self.slots.has_handlers() || self.slots.is_awaited(),
+        };
         while !is_done() && !self.is_closed() {
             match self.channel.receive(inbox) {
                 Ok(false) => {}
                 Ok(true) => self.flush(),
-                Err(error) if is_late(&error) && !self.is_quiet(quiet) => return false,
+                Err(error) if is_late(&error) && !self.is_receiver_quiet(quiet) => return false,
                 Err(error) => {
                     self.close_with(if is_late(&error) { self.silent() } else { LostConnection::of(&error) });
                     break;
@@ -454,24 +511,30 @@ impl ServerConnection {
             self.expected.store(wakers.len() as u32 + u32::from(own.is_some()), Relaxed);
             wakers.drain(..).for_each(Waker::wake);
         }
-        drop(role);
-        self.pass_on();
         true
+    }
+
+    /// Like [`is_quiet`](Self::is_quiet), for the receiver.
+    fn is_receiver_quiet(&self, quiet: &mut Option<Instant>) -> bool {
+        if self.has_rested.swap(false, Relaxed) {
+            *quiet = None;
+        }
+        self.is_quiet(quiet)
     }
 
     /// While no thread waits, the server's silence does not count.
     fn rest(&self) {
-        if self.slots.any_waiting().is_none()
-            && let Ok(mut role) = self.receiving.try_lock()
-        {
-            role.quiet = None;
+        if !self.slots.is_awaited() {
+            self.has_rested.store(true, Relaxed);
         }
     }
 
-    /// Wakes a waiting thread to receive, if no thread does.
-    fn pass_on(&self) {
-        if let Some(waker) = self.slots.any_waiting()
-            && !matches!(self.receiving.try_lock(), Err(TryLockError::WouldBlock))
+    /// Wakes a waiting thread to receive, other than that of a slot, if no thread does. A thread
+    /// announces that it waits before it finds the role taken; the receiver gives the role up before
+    /// it looks for waiting threads.
+    fn pass_on(&self, own: Option<u32>) {
+        if !self.has_receiver.load(SeqCst)
+            && let Some(waker) = self.slots.any_waiting(own)
         {
             waker.wake();
         }
@@ -504,3 +567,6 @@ impl SendQueue {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

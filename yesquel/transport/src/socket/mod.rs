@@ -11,12 +11,13 @@ mod connection;
 mod lanes;
 mod lost_connection;
 mod reply_slots;
+mod watching;
 
 pub use address::{Address, AddressError, DEFAULT_PORT};
 pub use connect_error::{ConnectError, ConnectStep};
 
 use crate::{
-    HeartbeatSource, LostCall, OPENED_BEFORE_FORK, ReplyHandler, Transport,
+    HeartbeatSource, LostCall, OPENED_BEFORE_FORK, ReplyHandler, Transport, WatchEvent,
     wait::{CHECK_EVERY, check_cancelled, was_cancelled},
 };
 use connection::ServerConnection;
@@ -28,6 +29,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+use watching::Watching;
 use yesquel_fork as fork;
 use yesquel_model::{ServerId, Timestamp};
 use yesquel_wire::greeting::Role;
@@ -89,6 +91,7 @@ struct ServerLink {
     tried: Condvar,
     /// Further connections, for few threads.
     lanes: Lanes,
+    watching: Watching,
 }
 
 /// One thread connects for all.
@@ -268,6 +271,7 @@ impl SocketTransport {
                 connecting: Mutex::default(),
                 tried: Condvar::new(),
                 lanes: Lanes::default(),
+                watching: Watching::default(),
             })
         };
         let links: Result<Vec<ServerLink>, ConnectError> = addresses.iter().map(link).collect();
@@ -293,6 +297,13 @@ impl SocketTransport {
     /// The servers, in the order of the addresses.
     pub fn servers(&self) -> impl Iterator<Item = ServerId> {
         self.0.0.links.iter().map(|link| link.server)
+    }
+
+    /// The link to a server, unless it belongs to the parent of this process.
+    fn own_link(&self, server: ServerId) -> Option<&ServerLink> {
+        let shared = &self.0.0;
+        let link = shared.links.iter().find(|link| link.server == server);
+        link.filter(|_| shared.generation == fork::generation())
     }
 
     /// The latest clock of the servers at the greetings.
@@ -377,6 +388,37 @@ impl Transport for SocketTransport {
         if let Some(handler) = refused {
             handler(Err(LostConnection::other("it is not connected").at(place(link, server))));
         }
+    }
+
+    fn ask_watching(
+        &self,
+        server: ServerId,
+        request: &[u8],
+        see: &mut dyn FnMut(WatchEvent),
+    ) -> Option<Vec<u8>> {
+        let link = self.own_link(server)?;
+        link.watching.ask(link, &self.0.0, request, see)
+    }
+
+    fn take_notices(&self, server: ServerId, see: &mut dyn FnMut(WatchEvent)) {
+        if let Some(link) = self.own_link(server) {
+            link.watching.poll(see);
+        }
+    }
+
+    fn end_watches(&self, server: ServerId, see: &mut dyn FnMut(WatchEvent)) {
+        if let Some(link) = self.own_link(server) {
+            link.watching.end(see);
+        }
+    }
+
+    fn is_connected(&self) -> bool {
+        self.0.0.links.iter().all(|link| link.connection().is_alive())
+    }
+
+    fn settle(&self) {
+        let until = Instant::now() + self.0.0.options.close_timeout;
+        self.0.0.links.iter().for_each(|link| link.connection().settle(until));
     }
 
     fn clock(&self) -> Timestamp {

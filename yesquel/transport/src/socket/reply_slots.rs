@@ -199,13 +199,20 @@ impl ReplySlots {
         }
     }
 
-    /// Returns the waker of a waiting request.
-    pub(super) fn any_waiting(&self) -> Option<Waker> {
+    /// Whether a request waits for its reply, or for the receiving role.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.waiting.iter().take(self.words.load(SeqCst)).any(|bits| bits.load(SeqCst) != 0)
+    }
+
+    /// Returns the waker of a waiting request, other than that of a slot.
+    pub(super) fn any_waiting(&self, own: Option<u32>) -> Option<Waker> {
         for (word, bits) in self.waiting.iter().enumerate().take(self.words.load(SeqCst)) {
             let mut bits = bits.load(SeqCst);
             while bits != 0 {
                 let slot = word as u32 * 64 + bits.trailing_zeros();
-                if let Some(waker) = &self.lock(slot).waker {
+                if Some(slot) != own
+                    && let Some(waker) = &self.lock(slot).waker
+                {
                     return Some(waker.clone());
                 }
                 bits &= bits - 1;

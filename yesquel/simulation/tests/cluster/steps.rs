@@ -10,6 +10,10 @@ pub(crate) const SLOTS: usize = PERMANENT + 2;
 /// Different keys.
 pub(crate) const KEYS: u64 = 30;
 
+/// Faults of a long run, and its steps: over 1,000 acts.
+const LONG_FAULTS: usize = 3;
+const LONG_STEPS: usize = 1_100;
+
 /// An act of a task. It begins a transaction if none is open.
 #[derive(Debug, Clone)]
 pub(crate) enum Act {
@@ -85,11 +89,16 @@ pub(crate) enum Step {
     Act { task: usize, pause_us: u64, act: Act },
 }
 
-/// Draws the steps of a run.
+/// Draws the steps of a run. With `LONG_SEEDS` set, a run is at least so long, and never calm.
 pub(crate) fn steps(seed: u64) -> Vec<Step> {
     let mut random = Random::new(seed);
     let random = &mut random;
-    let mut steps: Vec<Step> = draw_faults(random).into_iter().map(Step::Fault).collect();
+    let is_long = std::env::var_os("LONG_SEEDS").is_some();
+    let mut faults = draw_faults(random);
+    while is_long && faults.iter().filter(|fault| fault.is_adverse()).count() < LONG_FAULTS {
+        faults = draw_faults(random);
+    }
+    let mut steps: Vec<Step> = faults.into_iter().map(Step::Fault).collect();
     let slow = [1_000, 40_000, 200_000][random.next(3) as usize];
     let load = Load {
         slow,
@@ -97,6 +106,9 @@ pub(crate) fn steps(seed: u64) -> Vec<Step> {
         hot: (random.next(3) == 0).then(|| random.next(SLOTS as u64) as usize),
     };
     for _ in 0..20 + random.next(70) {
+        transaction(random, load, &mut steps);
+    }
+    while is_long && steps.len() < LONG_STEPS {
         transaction(random, load, &mut steps);
     }
     steps
