@@ -13,4 +13,5 @@ mod lease_turns;
 mod leases;
 mod maps;
 mod peers;
+mod roles;
 mod sockets;
