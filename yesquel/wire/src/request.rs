@@ -377,12 +377,12 @@ impl<'a> Request<'a> {
         if bytes.first() == Some(&READ) { Request::decode(bytes).ok() } else { None }
     }
 
-    /// Whether a connection may send a request of these bytes: only servers may ask for the votes of
-    /// other clients' transactions, decide them, or ask in the name of a participant.
+    /// Whether a connection may send a request of these bytes: a client names its own transactions
+    /// only, and only servers may ask in the name of a participant, for ends, or report.
     pub fn is_permitted(bytes: &[u8], role: Role, client: u64) -> bool {
         let mut reader = ByteReader::new(bytes);
         match (role, reader.byte()) {
-            (Role::Client, Ok(tag @ (RESOLVE | COMMITTED | ABORTED))) => {
+            (Role::Client, Ok(tag @ (COMMIT..=RESOLVE | OUTCOME | STAGE..=RELEASE))) => {
                 let is_own = |txn: TxnId| txn.client == client & !LANE;
                 let is_voter =
                     || matches!(Request::decode(bytes), Ok(Request::Resolve { is_voter: true, .. }));
