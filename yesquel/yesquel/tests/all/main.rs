@@ -8,6 +8,7 @@ mod clocks;
 mod connecting;
 mod hermitage;
 mod histories;
+mod identity;
 mod large;
 mod lease_turns;
 mod leases;

@@ -26,25 +26,32 @@ fn address(folder: &Path, server: ServerId) -> Address {
     Address::Unix(folder.join(format!("server-{}.sock", server.0)))
 }
 
+fn start(
+    folder: &Path,
+    server: ServerId,
+    credential: Option<&[u8]>,
+    peer_credential: Option<&[u8]>,
+) -> Result<Server, yesquel::Error> {
+    let others = SERVERS.into_iter().filter(|other| *other != server);
+    let peers = PeerOptions {
+        servers: others.map(|other| (other, address(folder, other))).collect(),
+        credential: peer_credential.map(Into::into),
+        tls: None,
+    };
+    let listen = ListenOptions {
+        addresses: vec![address(folder, server)],
+        credential: credential.map(Into::into),
+        peers,
+        ..ListenOptions::default()
+    };
+    let settings = EngineSettings { server, ..EngineSettings::default() };
+    Server::start(None, settings, LogOptions::default(), listen)
+}
+
 impl Cluster {
     pub(crate) fn start(credential: Option<&[u8]>, peer_credential: Option<&[u8]>) -> Cluster {
         let folder = tempfile::tempdir().unwrap();
-        let start = |server: ServerId| {
-            let others = SERVERS.into_iter().filter(|other| *other != server);
-            let peers = PeerOptions {
-                servers: others.map(|other| (other, address(folder.path(), other))).collect(),
-                credential: peer_credential.map(Into::into),
-                tls: None,
-            };
-            let listen = ListenOptions {
-                addresses: vec![address(folder.path(), server)],
-                credential: credential.map(Into::into),
-                peers,
-                ..ListenOptions::default()
-            };
-            let settings = EngineSettings { server, ..EngineSettings::default() };
-            Server::start(None, settings, LogOptions::default(), listen).unwrap()
-        };
+        let start = |server: ServerId| start(folder.path(), server, credential, peer_credential).unwrap();
         Cluster { servers: SERVERS.map(start).into(), folder }
     }
 
@@ -159,6 +166,19 @@ fn servers_with_a_credential_of_their_own_recover() {
     let txn = TxnId { client: 1, number: 3 };
     assert!(SERVERS.iter().all(|server| is_yes(&prepare(&writer, *server, txn, b"v"))));
     assert_eq!(SERVERS.map(|server| read(&writer, server).unwrap()), [b"v", b"v"]);
+}
+
+#[test]
+fn a_server_without_the_credential_of_servers_joins_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let _server = start(folder.path(), SERVERS[0], Some(b"client"), None).unwrap();
+    let place = [address(folder.path(), SERVERS[0])];
+    for credential in [&b""[..], b"client"] {
+        let options = SocketOptions { credential: credential.into(), role: Role::Peer, ..Default::default() };
+        assert!(SocketTransport::connect(&place, 1, options).is_err());
+    }
+    let refused = start(folder.path(), SERVERS[1], Some(b"client"), None);
+    assert!(matches!(refused, Err(yesquel::Error::NoFounder { server: 0, .. })), "{refused:?}");
 }
 
 #[test]
