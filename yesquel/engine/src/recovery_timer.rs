@@ -15,7 +15,7 @@ const DOUBLINGS_MAX: u32 = 3;
 pub(crate) enum RecoveryCause {
     /// A request waits for the transaction.
     Waiter,
-    /// The connection of its client has ended.
+    /// The connection of its client has ended, or the client has left another transaction to recovery.
     Connection,
     /// The vote is old.
     Age,
