@@ -138,6 +138,11 @@ impl Collector for ServerMetrics {
             requests.recoveries,
         )?;
         commit_metrics::encode(status, &mut encoder)?;
+        counter(
+            "yesquel_wrong_group_replies",
+            "Requests for another group, or with another epoch of the group",
+            requests.wrong_group,
+        )?;
         if status.peers.clocks.is_empty() {
             return Ok(());
         }

@@ -11,7 +11,7 @@ use std::{
 };
 use yesquel_model::{ServerId, Timestamp, TxnId};
 use yesquel_transport::{HeartbeatSource, LostCall};
-use yesquel_wire::{ClientHeartbeat, Reply, SETTLED_EXCEPTIONS_MAX, SettledReport};
+use yesquel_wire::{ClientHeartbeat, Correction, Reply, SETTLED_EXCEPTIONS_MAX, SettledReport};
 
 /// Age at which a server's time is too old to estimate the present: clocks whose rates differ by 100
 /// millionths are 6 ms apart then.
@@ -125,6 +125,8 @@ pub(crate) struct Commits {
     open: Vec<u64>,
     /// Those whose end the client knows or asks for, while servers have not confirmed it.
     unsettled: Vec<UnsettledCommit>,
+    /// Replies to these messages that correct where a server is.
+    corrections: Vec<(ServerId, Box<[u8]>)>,
 }
 
 impl Commits {
@@ -262,6 +264,14 @@ impl InFlight {
         }
     }
 
+    /// Takes the corrections in replies to the messages about unsettled commits.
+    pub(crate) fn take_corrections(&self) -> Vec<(ServerId, Box<[u8]>)> {
+        match self.is_message_due.load(SeqCst) {
+            true => std::mem::take(&mut self.commits().corrections),
+            false => Vec::new(),
+        }
+    }
+
     /// Takes the messages about unsettled commits that are due.
     pub(crate) fn take_due(&self) -> Vec<(TxnId, ServerId, Vec<u8>)> {
         let mut due = Vec::new();
@@ -276,6 +286,9 @@ impl InFlight {
     pub(crate) fn on_reply(&self, txn: TxnId, server: ServerId, reply: Result<&[u8], LostCall>) {
         let mut commits = self.commits();
         let Some(place) = commits.unsettled.iter().position(|commit| commit.txn == txn) else { return };
+        if let Some(bytes) = reply.as_ref().ok().filter(|bytes| Correction::of(bytes).is_some()) {
+            commits.corrections.push((server, (*bytes).into()));
+        }
         let commit = &mut commits.unsettled[place];
         let reply = reply.ok().and_then(|bytes| Reply::decode(bytes).ok());
         // A reply that is none is like a loss.

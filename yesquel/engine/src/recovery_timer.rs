@@ -4,6 +4,9 @@ use yesquel_model::TxnId;
 
 /// Pause after the first attempt, in milliseconds; it doubles with each attempt.
 const PAUSE_MS: u64 = 500;
+/// Pause after the answer that the transaction is queued, in milliseconds: it may have its turn at
+/// any time, and requests wait here.
+const QUEUED_PAUSE_MS: u64 = 100;
 /// Number of doublings of the pause.
 const DOUBLINGS_MAX: u32 = 3;
 
@@ -28,6 +31,7 @@ pub(crate) struct RecoveryTimer {
     /// Uptime in milliseconds of the next attempt.
     pub(crate) due_ms: u64,
     attempts: u32,
+    is_started: bool,
     /// Cause of the first attempt.
     cause: RecoveryCause,
 }
@@ -39,27 +43,35 @@ impl RecoveryTimer {
             since_ms,
             due_ms: since_ms + age_ms,
             attempts: 0,
+            is_started: false,
             cause: RecoveryCause::Age,
         }
     }
 
     /// Moves the first attempt forward. Later ones keep their pauses.
     pub(crate) fn hasten(&mut self, due_ms: u64, cause: RecoveryCause) {
-        if self.attempts == 0 && due_ms < self.due_ms {
+        if !self.is_started && due_ms < self.due_ms {
             (self.due_ms, self.cause) = (due_ms, cause);
         }
     }
 
     /// Cause of the first attempt, if it was made.
     pub(crate) fn started(&self) -> Option<RecoveryCause> {
-        (self.attempts > 0).then_some(self.cause)
+        self.is_started.then_some(self.cause)
+    }
+
+    /// The transaction is queued elsewhere. The attempt does not count.
+    pub(crate) fn is_queued_elsewhere(&mut self, now_ms: u64) {
+        self.attempts = self.attempts.saturating_sub(1);
+        self.due_ms = self.due_ms.min(now_ms + QUEUED_PAUSE_MS);
     }
 
     /// Counts an attempt and sets the time of the next one. Pauses vary by a quarter, so that
     /// participants which restarted together do not ask together for ever. Returns the cause of the
     /// first attempt.
     pub(crate) fn attempted(&mut self, now_ms: u64, txn: TxnId) -> Option<RecoveryCause> {
-        let cause = (self.attempts == 0).then_some(self.cause);
+        let cause = (!self.is_started).then_some(self.cause);
+        self.is_started = true;
         let pause = PAUSE_MS << self.attempts.min(DOUBLINGS_MAX);
         self.attempts += 1;
         let mixed = (txn.client ^ txn.number.rotate_left(32) ^ u64::from(self.attempts))

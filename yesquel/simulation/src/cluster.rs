@@ -2,6 +2,7 @@
 
 mod laws;
 mod network;
+mod routes;
 mod server;
 
 pub use network::{LocalTransport, Network};
@@ -26,7 +27,7 @@ use yesquel_engine::{Engine, Now};
 use yesquel_model::ServerId;
 use yesquel_node::Durability;
 use yesquel_seeds::Random;
-use yesquel_transport::HeartbeatSource;
+use yesquel_transport::{GroupRoute, HeartbeatSource};
 use yesquel_wire::Request;
 
 /// The cluster, as tasks and transports share it.
@@ -80,6 +81,8 @@ pub(crate) enum SimulationEvent {
     Cut { link: usize, cut: Cut },
     /// A task's pause ends.
     Wake(Waker),
+    /// A client process goes on.
+    GoesOn,
 }
 
 /// How often each event happened in a run.
@@ -101,6 +104,10 @@ pub struct EventCounts {
     pub cuts: u64,
     /// Stopped processes of servers.
     pub freezes: u64,
+    /// Requests that came to the wrong place.
+    pub corrections: u64,
+    /// Servers that started at another address.
+    pub moves: u64,
     /// Messages that arrived twice.
     pub copies: u64,
     /// Paths of the protocols.
@@ -109,7 +116,7 @@ pub struct EventCounts {
 
 impl EventCounts {
     /// All counts.
-    pub fn all(&self) -> [u64; 9] {
+    pub fn all(&self) -> [u64; 11] {
         let EventCounts {
             deaths,
             restarts,
@@ -119,10 +126,24 @@ impl EventCounts {
             recovered,
             cuts,
             freezes,
+            corrections,
+            moves,
             copies,
             paths: _,
         } = *self;
-        [deaths, restarts, power_losses, disk_failures, checkpoints, recovered, cuts, freezes, copies]
+        [
+            deaths,
+            restarts,
+            power_losses,
+            disk_failures,
+            checkpoints,
+            recovered,
+            cuts,
+            freezes,
+            corrections,
+            moves,
+            copies,
+        ]
     }
 
     /// Adds the counts of another run.
@@ -136,12 +157,25 @@ impl EventCounts {
             recovered,
             cuts,
             freezes,
+            corrections,
+            moves,
             copies,
             paths,
         } = self;
         paths.add_all(&other.paths);
-        let own =
-            [deaths, restarts, power_losses, disk_failures, checkpoints, recovered, cuts, freezes, copies];
+        let own = [
+            deaths,
+            restarts,
+            power_losses,
+            disk_failures,
+            checkpoints,
+            recovered,
+            cuts,
+            freezes,
+            corrections,
+            moves,
+            copies,
+        ];
         own.into_iter().zip(other.all()).for_each(|(sum, more)| *sum += more);
     }
 }
@@ -164,7 +198,13 @@ pub(crate) struct ClientProcess {
     deaths: Vec<(u64, bool)>,
     /// The calls whose connections break, how long after the call, and how.
     cuts: Vec<(u64, u64, Cut)>,
+    /// The calls after which it is stopped, and for how long.
+    stops: Vec<(u64, u64)>,
+    /// It is stopped until then.
+    pub(crate) stopped_until_us: u64,
     heartbeats: Option<Weak<dyn HeartbeatSource>>,
+    /// What it knows of the groups.
+    pub(crate) routes: BTreeMap<usize, GroupRoute<usize>>,
 }
 
 /// A partition: a server that some peers cannot reach.
@@ -264,6 +304,9 @@ impl Cluster {
                     let cut = Cut { requests, late_us, replies };
                     cluster.processes[process].cuts.push((call, after_us, cut));
                 }
+                InjectedFault::Stop { process, call, us } => {
+                    cluster.processes[process].stops.push((call, us))
+                }
                 InjectedFault::Die { process, call, sent } => {
                     cluster.processes[process].deaths.push((call, sent))
                 }
@@ -285,6 +328,8 @@ impl Cluster {
                 | InjectedFault::SyncFailure { at_us, .. }
                 | InjectedFault::DiskFull { at_us, .. }
                 | InjectedFault::Freeze { at_us, .. }
+                | InjectedFault::Reconfigure { at_us, .. }
+                | InjectedFault::Move { at_us, .. }
                 | InjectedFault::Clock { at_us, .. } => {
                     self.after(*at_us, SimulationEvent::Fault(fault.clone()))
                 }
@@ -295,6 +340,7 @@ impl Cluster {
                 | InjectedFault::Horizon { .. }
                 | InjectedFault::Relaxed { .. }
                 | InjectedFault::Die { .. }
+                | InjectedFault::Stop { .. }
                 | InjectedFault::CutCall { .. } => {}
             }
         }
@@ -409,6 +455,8 @@ impl Cluster {
                 }
             }
             SimulationEvent::Wake(waker) => waker.wake(),
+            // Its tasks are polled after each event.
+            SimulationEvent::GoesOn => {}
         }
     }
 
@@ -417,15 +465,19 @@ impl Cluster {
         self.servers.len()
     }
 
-    /// The end of a freeze of the server that an event concerns.
+    /// The end of a freeze of the server, or the client process, that an event concerns.
     fn frozen_until(&self, event: &SimulationEvent) -> Option<u64> {
         let server = match event {
             SimulationEvent::Message { link, .. }
             | SimulationEvent::Copy { link, copy: Copied::Request { .. }, .. }
             | SimulationEvent::Disconnected { link } => self.links[*link].server,
-            // A reply to a server.
             SimulationEvent::Reply { link, .. } | SimulationEvent::Copy { link, .. } => {
-                self.links[*link].peer.checked_sub(PROCESSES)?
+                let peer = self.links[*link].peer;
+                if let Some(process) = self.processes.get(peer).filter(|_| peer < PROCESSES) {
+                    return Some(process.stopped_until_us).filter(|until_us| *until_us > self.now_us());
+                }
+                // A reply to a server.
+                peer - PROCESSES
             }
             SimulationEvent::Write { server, .. }
             | SimulationEvent::Sync { server, .. }
@@ -483,6 +535,12 @@ impl Cluster {
                 self.after(at_us, SimulationEvent::Fault(crash));
             }
             InjectedFault::Clock { server, ahead_ms, .. } => self.servers[server].ahead_ms = ahead_ms,
+            InjectedFault::Reconfigure { server, .. } => self.raise_epoch(server),
+            InjectedFault::Move { server, down_us, .. } => {
+                self.move_away(server);
+                self.stop(server, None, down_us);
+                self.counts.moves += 1;
+            }
             InjectedFault::Freeze { server, us, .. } => {
                 self.servers[server].frozen_until_us = self.now_us() + us;
                 self.counts.freezes += 1;
@@ -494,6 +552,7 @@ impl Cluster {
             | InjectedFault::Horizon { .. }
             | InjectedFault::Relaxed { .. }
             | InjectedFault::Die { .. }
+            | InjectedFault::Stop { .. }
             | InjectedFault::CutCall { .. } => {}
         }
     }
@@ -505,6 +564,8 @@ impl Cluster {
         for process in &mut self.processes {
             process.deaths.clear();
             process.cuts.clear();
+            process.stops.clear();
+            process.stopped_until_us = 0;
         }
         for server in 0..self.servers.len() {
             let of = &mut self.servers[server];
@@ -515,6 +576,11 @@ impl Cluster {
                 _ => of.disk.repair(),
             }
         }
+    }
+
+    /// Whether the process of a task is stopped.
+    pub(crate) fn is_stopped(&self, task: usize) -> bool {
+        task < TASKS && self.processes[process_of(task)].stopped_until_us > self.now_us()
     }
 
     /// The process of the task that is being polled, if it is a client's.

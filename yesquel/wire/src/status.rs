@@ -248,6 +248,8 @@ pub struct RequestStatus {
     pub waits: u64,
     /// Times that the other participants of a prepared transaction were asked for their votes.
     pub recoveries: u64,
+    /// Requests for another group, or with another epoch of the group.
+    pub wrong_group: u64,
 }
 
 /// A tree.

@@ -201,7 +201,7 @@ impl<'a> Transaction<'a> {
     /// acknowledges a change to anyone that they change. What it reads there costs no round trip.
     /// `only_reads`: the transaction writes nothing.
     pub fn use_watched(&mut self, only_reads: bool) {
-        self.inner.use_watched(only_reads);
+        self.inner.use_watched(self.database.store().inner.server, only_reads);
     }
 
     /// Gives a transaction that was to write nothing a snapshot, before it writes.

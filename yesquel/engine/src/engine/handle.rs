@@ -298,9 +298,9 @@ impl Engine {
                 Reply::Ended(&flags).write(&mut effects.bytes);
                 return Ok((self.lsn, ReplyDurability::Synced));
             }
-            Request::Lease { holder, tree, range, ms, wait_ms, seen } => {
+            Request::Lease { holder, ranges, ms, wait_ms, seen } => {
                 self.witness(now, seen)?;
-                let wanted = WantedLease { holder, tree, range, ms, wait_ms };
+                let wanted = WantedLease { holder, ranges, ms, wait_ms };
                 let (at, needs_lsn) = self.lease(now, caller, wanted, effects)?;
                 Reply::Leased(at).write(&mut effects.bytes);
                 return Ok((needs_lsn, durability));

@@ -152,6 +152,8 @@ impl Engine {
                 moved: self.counts.moved,
                 waits: self.counts.waits,
                 recoveries: self.counts.recoveries,
+                // The driver knows it.
+                wrong_group: 0,
             },
             trees: trees.into_values().collect(),
             nodes_by_cells: by_cells.finish(),

@@ -86,6 +86,10 @@ impl Transport for Both {
         if self.hides_clock.get() { Timestamp::ZERO } else { self.servers[0].clock() }
     }
 
+    fn home_group(&self) -> ServerId {
+        ServerId(1)
+    }
+
     fn set_heartbeat_source(&self, heartbeats: Arc<dyn HeartbeatSource>) {
         self.servers.iter().for_each(|server| server.set_heartbeat_source(Arc::clone(&heartbeats)));
     }
