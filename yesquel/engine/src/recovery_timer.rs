@@ -15,8 +15,10 @@ const DOUBLINGS_MAX: u32 = 3;
 pub(crate) enum RecoveryCause {
     /// A request waits for the transaction.
     Waiter,
-    /// The connection of its client has ended, or the client has left another transaction to recovery.
+    /// The connection of its client has ended.
     Connection,
+    /// Another transaction of its client was recovered.
+    Client,
     /// The vote is old.
     Age,
 }
