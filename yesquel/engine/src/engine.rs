@@ -17,6 +17,7 @@ mod votes;
 
 use crate::{
     answer::{AnswerBuffers, ReadContext},
+    commit_counts::CommitCounts,
     effects::{Caller, Effects, Now, Stop},
     leases::Leases,
     load::HotKeySamples,
@@ -124,6 +125,7 @@ pub struct Engine {
     /// Nodes over the load limit, and the keys to split them at.
     hot: Vec<(NodeId, Key)>,
     pub(crate) counts: EngineCounts,
+    pub(crate) commit_counts: CommitCounts,
     /// Read requests that threads answered concurrently.
     pub(crate) lookups: ShardedCounter,
     /// Questions in these beyond the first of each request.
@@ -199,6 +201,7 @@ impl Engine {
             samples: HotKeySamples::default(),
             hot: Vec::new(),
             counts: EngineCounts::default(),
+            commit_counts: CommitCounts::default(),
             lookups: ShardedCounter::default(),
             extra_questions: ShardedCounter::default(),
         }

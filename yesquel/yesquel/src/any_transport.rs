@@ -62,6 +62,14 @@ impl Transport for AnyTransport {
         }
     }
 
+    fn can_watch(&self, server: ServerId) -> bool {
+        match self {
+            // Its reads cost no round trip.
+            AnyTransport::Embedded(_) => false,
+            AnyTransport::Sockets(sockets) => sockets.can_watch(server),
+        }
+    }
+
     fn ask_watching(
         &self,
         server: ServerId,
@@ -69,15 +77,15 @@ impl Transport for AnyTransport {
         see: &mut dyn FnMut(WatchEvent),
     ) -> Option<Vec<u8>> {
         match self {
-            // Its reads cost no round trip.
             AnyTransport::Embedded(_) => None,
             AnyTransport::Sockets(sockets) => sockets.ask_watching(server, request, see),
         }
     }
 
-    fn take_notices(&self, server: ServerId, see: &mut dyn FnMut(WatchEvent)) {
-        if let AnyTransport::Sockets(sockets) = self {
-            sockets.take_notices(server, see);
+    fn take_notices(&self, server: ServerId, waits: bool, see: &mut dyn FnMut(WatchEvent)) -> bool {
+        match self {
+            AnyTransport::Embedded(_) => false,
+            AnyTransport::Sockets(sockets) => sockets.take_notices(server, waits, see),
         }
     }
 
@@ -91,12 +99,6 @@ impl Transport for AnyTransport {
         match self {
             AnyTransport::Embedded(_) => true,
             AnyTransport::Sockets(sockets) => sockets.is_connected(),
-        }
-    }
-
-    fn settle(&self) {
-        if let AnyTransport::Sockets(sockets) = self {
-            sockets.settle();
         }
     }
 

@@ -245,5 +245,6 @@ impl Engine {
         self.clock = HybridClock::above(start);
         self.snapshots.after_restart(start, self.settings.return_ms);
         self.store.look_for_empty();
+        self.no_client_is_connected();
     }
 }

@@ -119,6 +119,7 @@ impl Engine {
             }
         };
         self.counts.recovered += 1;
+        self.count_recovery_end(ask.txn, Some(decision));
         // It is prepared, so that the decision is obeyed, by the birth and participants of the vote.
         let decided = self.decide(ask.txn, (ask.birth, Participants::NONE), decision, effects);
         debug_assert!(decided.is_ok());

@@ -390,6 +390,10 @@ impl Transport for SocketTransport {
         }
     }
 
+    fn can_watch(&self, server: ServerId) -> bool {
+        self.own_link(server).is_some_and(|link| matches!(link.address, Address::Unix(_)))
+    }
+
     fn ask_watching(
         &self,
         server: ServerId,
@@ -400,10 +404,8 @@ impl Transport for SocketTransport {
         link.watching.ask(link, &self.0.0, request, see)
     }
 
-    fn take_notices(&self, server: ServerId, see: &mut dyn FnMut(WatchEvent)) {
-        if let Some(link) = self.own_link(server) {
-            link.watching.poll(see);
-        }
+    fn take_notices(&self, server: ServerId, waits: bool, see: &mut dyn FnMut(WatchEvent)) -> bool {
+        self.own_link(server).is_some_and(|link| link.watching.poll(waits, see))
     }
 
     fn end_watches(&self, server: ServerId, see: &mut dyn FnMut(WatchEvent)) {
@@ -414,11 +416,6 @@ impl Transport for SocketTransport {
 
     fn is_connected(&self) -> bool {
         self.0.0.links.iter().all(|link| link.connection().is_alive())
-    }
-
-    fn settle(&self) {
-        let until = Instant::now() + self.0.0.options.close_timeout;
-        self.0.0.links.iter().for_each(|link| link.connection().settle(until));
     }
 
     fn clock(&self) -> Timestamp {
