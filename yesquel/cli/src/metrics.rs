@@ -1,6 +1,6 @@
 //! Metrics for Prometheus, on a port of their own.
 
-use crate::failure::CliError;
+use crate::{commit_metrics, failure::CliError};
 use http_body_util::Full;
 use hyper::{
     Method, Request, Response, StatusCode,
@@ -136,6 +136,12 @@ impl Collector for ServerMetrics {
             "yesquel_recoveries",
             "Times that the other participants of a transaction were asked for their votes",
             requests.recoveries,
+        )?;
+        commit_metrics::encode(status, &mut encoder)?;
+        counter(
+            "yesquel_wrong_group_replies",
+            "Requests for another group, or with another epoch of the group",
+            requests.wrong_group,
         )?;
         if status.peers.clocks.is_empty() {
             return Ok(());

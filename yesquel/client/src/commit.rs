@@ -4,7 +4,9 @@ use crate::{Client, CommitError, RequestError, StagedWrites, Writes, unsettled::
 use std::{future::poll_fn, pin::Pin, sync::Arc, task::Poll};
 use yesquel_model::{Conflict, Refusal, ServerId, Timestamp, TxnId};
 use yesquel_transport::{LossCause, LostCall, Transport};
-use yesquel_wire::{Decision, Operations, Participants, Reply, Request, Staged, TransactionOutcome, Vote};
+use yesquel_wire::{
+    Correction, Decision, Operations, Participants, Reply, Request, Staged, TransactionOutcome, Vote,
+};
 
 /// A participant's reply to Prepare.
 enum Ballot {
@@ -99,6 +101,11 @@ impl Votes<'_> {
 impl<T: Transport> Client<T> {
     /// Sends the messages about unsettled commits that are due. No caller waits for the answers.
     fn send_due(&self) {
+        for (server, reply) in self.in_flight.take_corrections() {
+            if let Some(correction) = Correction::of(&reply) {
+                self.transport.correct(server, &correction);
+            }
+        }
         for (txn, server, request) in self.in_flight.take_due() {
             self.counters.sent(request.len());
             self.counters.overlapping();
@@ -219,6 +226,8 @@ impl<T: Transport> Client<T> {
                 Ok(_) => Err(CommitError::Unknown(RequestError::UnexpectedAnswer)),
                 Err(malformed) => Err(CommitError::Unknown(malformed.into())),
             },
+            // It was examined nowhere.
+            Err(lost) if lost.cause == LossCause::Misdirected => Err(CommitError::Failed(lost.into())),
             Err(lost) => self.request_outcome(server, (txn, birth), lost.into()).await,
         };
         match outcome {
@@ -288,6 +297,10 @@ impl<T: Transport> Client<T> {
         let participants = Participants::encode(servers);
         let participants = Participants::decode(&participants).unwrap_or(Participants::NONE);
         let request = Request::Resolve { txn, birth, participants, is_voter: false };
+        if matches!(&error, RequestError::Lost(lost) if lost.cause == LossCause::Misdirected) {
+            // No server has examined the request for the vote.
+            return Err(CommitError::Failed(error));
+        }
         for _ in 0..outcome_attempts(&error) {
             let Ok(bytes) = self.call(server, &request).await else { continue };
             return match Reply::decode(&bytes) {
@@ -409,7 +422,7 @@ impl<T: Transport> Client<T> {
             staged: staging.at(server),
             operations,
         };
-        Box::pin(self.send(server, &Client::<T>::bytes_of(&request)))
+        Box::pin(self.send(server, Client::<T>::bytes_of(&request)))
     }
 
     async fn vote_in_parallel(

@@ -8,6 +8,7 @@ mod counters;
 mod error;
 mod in_flight;
 mod lease;
+mod parallel_read;
 mod read_view;
 mod staging;
 mod unsettled;
@@ -18,6 +19,7 @@ pub use counters::{SentCounters, SentCounts};
 pub use error::{CommitError, RequestError};
 pub use in_flight::SnapshotHold;
 pub use lease::LeaseHolder;
+pub use parallel_read::ServerQuestions;
 pub use read_view::{ProofOutcome, ReadView};
 pub use staging::StagedWrites;
 pub use watches::Watch;
@@ -33,8 +35,8 @@ use std::{
 };
 use watches::Watches;
 use yesquel_model::{NodeId, Refusal, ServerId, Timestamp, TreeId};
-use yesquel_transport::{HeartbeatSource, LossCause, LostCall, Transport};
-use yesquel_wire::{Answer, Answers, ByteWriter, Cells, Lookup, Question, Reply, Request};
+use yesquel_transport::{HeartbeatSource, LossCause, LostCall, Transport, repeat_corrected};
+use yesquel_wire::{Answer, Answers, ByteWriter, Cells, Correction, Lookup, Question, Reply, Request};
 
 thread_local! {
     /// Buffer for the bytes of a request.
@@ -69,11 +71,6 @@ impl<T: Transport> Client<T> {
     /// Returns whether no connection is known to have ended. Sends nothing.
     pub fn is_connected(&self) -> bool {
         self.transport.is_connected()
-    }
-
-    /// Waits a moment until servers have what was sent without waiting for a reply.
-    pub fn settle(&self) {
-        self.transport.settle();
     }
 
     /// Returns the counters of what was sent.
@@ -116,7 +113,7 @@ impl<T: Transport> Client<T> {
 
     /// Sends a request.
     async fn call(&self, server: ServerId, request: &Request<'_>) -> Result<Vec<u8>, LostCall> {
-        self.send(server, &Client::<T>::bytes_of(request)).await
+        self.send(server, Client::<T>::bytes_of(request)).await
     }
 
     fn bytes_of(request: &Request<'_>) -> Vec<u8> {
@@ -129,30 +126,36 @@ impl<T: Transport> Client<T> {
         bytes
     }
 
-    fn send<'a>(
+    /// Sends a request now, not when the future is polled.
+    fn send<'a, R: AsRef<[u8]>>(
         &'a self,
         server: ServerId,
-        request: &[u8],
-    ) -> impl Future<Output = Result<Vec<u8>, LostCall>> + use<'a, T> {
-        self.counters.sent(request.len());
-        self.counted(self.transport.call(server, request))
+        request: R,
+    ) -> impl Future<Output = Result<Vec<u8>, LostCall>> + use<'a, R, T> {
+        self.counters.sent(request.as_ref().len());
+        let reply = self.transport.call(server, request.as_ref());
+        async move { self.corrected(server, request.as_ref(), reply.await?).await }
     }
 
     /// Sends a request that may overtake others.
-    fn send_unordered(
+    async fn send_unordered(&self, server: ServerId, request: &[u8]) -> Result<Vec<u8>, LostCall> {
+        self.counters.sent(request.len());
+        let reply = self.transport.call_unordered(server, request).await?;
+        self.corrected(server, request, reply).await
+    }
+
+    /// Repeats a request whose reply says that it came to the wrong place.
+    async fn corrected(
         &self,
         server: ServerId,
         request: &[u8],
-    ) -> impl Future<Output = Result<Vec<u8>, LostCall>> {
-        self.counters.sent(request.len());
-        self.counted(self.transport.call_unordered(server, request))
-    }
-
-    async fn counted(
-        &self,
-        reply: impl Future<Output = Result<Vec<u8>, LostCall>>,
+        mut reply: Vec<u8>,
     ) -> Result<Vec<u8>, LostCall> {
-        let reply = reply.await?;
+        if Correction::of(&reply).is_some() {
+            let count = || self.counters.repeated(request.len());
+            // It is rare, and its state would make the state of each call larger.
+            reply = Box::pin(repeat_corrected(&self.transport, server, request, reply, count)).await?;
+        }
         self.counters.received(reply.len());
         Ok(reply)
     }
@@ -271,13 +274,13 @@ impl<T: Transport> Client<T> {
             Reply::Answers { snapshot: at, answers } => {
                 self.note_seen(at);
                 if read_view.has_used() {
-                    self.take_notices(server);
-                    read_view.pin(at)?;
+                    self.wait_for_notices(server);
+                    read_view.pin(server, at)?;
                     if read_view.snapshot.is_some() {
                         return Ok(None);
                     }
                 }
-                read_view.snapshot = Some(at);
+                read_view.give(server, at);
                 if read_view.asks(server) && !read_view.store_answers(server, answers.iter().skip(count)) {
                     return Err(RequestError::UnexpectedAnswer);
                 }
@@ -335,7 +338,10 @@ impl<T: Transport> Client<T> {
             return answer.and_then(see).ok_or(RequestError::UnexpectedAnswer);
         }
         if !read_view.asks(server) {
-            return self.lookup(&mut read_view.snapshot, node, key, see).await;
+            let mut snapshot = read_view.snapshot;
+            let outcome = self.lookup(&mut snapshot, node, key, see).await;
+            snapshot.into_iter().for_each(|at| read_view.give(server, at));
+            return outcome;
         }
         let mut request = REQUEST.take();
         request.clear();
@@ -347,7 +353,7 @@ impl<T: Transport> Client<T> {
         match Reply::decode(&bytes)? {
             Reply::Answers { snapshot: at, answers } => {
                 self.note_seen(at);
-                read_view.snapshot = Some(at);
+                read_view.give(server, at);
                 let mut answers = answers.iter();
                 let seen = answers.next().and_then(see).ok_or(RequestError::UnexpectedAnswer)?;
                 if read_view.store_answers(server, answers) {
@@ -398,7 +404,7 @@ impl<T: Transport> Client<T> {
         above: u64,
     ) -> impl Future<Output = Result<u64, RequestError>> + use<'_, T> {
         self.counters.overlapping();
-        let reply = self.send(node.server, &Client::<T>::bytes_of(&Request::Take { node, count, above }));
+        let reply = self.send(node.server, Client::<T>::bytes_of(&Request::Take { node, count, above }));
         async move { decode_taken(&reply.await?) }
     }
 }

@@ -289,6 +289,10 @@ impl Transport for EmbeddedServer {
         }
     }
 
+    fn home_group(&self) -> ServerId {
+        self.core.membership().home_group
+    }
+
     fn clock(&self) -> Timestamp {
         // A server that does not serve yet gives out no time: the first reply names it.
         self.core.session().clock().unwrap_or_default()

@@ -17,6 +17,7 @@ mod votes;
 
 use crate::{
     answer::{AnswerBuffers, ReadContext},
+    commit_counts::CommitCounts,
     effects::{Caller, Effects, Now, Stop},
     leases::Leases,
     load::HotKeySamples,
@@ -37,7 +38,8 @@ use forget::ForgetState;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use yesquel_model::{
-    HybridClock, Key, LocalId, NodeId, Refusal, ServerId, ShardedCounter, Timestamp, TreeId, TxnId,
+    GroupEpoch, HybridClock, Key, LocalId, NodeId, Refusal, ServerId, ShardedCounter, Timestamp, TreeId,
+    TxnId,
 };
 use yesquel_wire::{Notice, Operations, Question, Questions, Reply};
 
@@ -86,6 +88,8 @@ pub struct Engine {
     pub(crate) ceiling: Timestamp,
     pub(crate) ceiling_before: Timestamp,
     pub(crate) ceiling_lsn: u64,
+    /// Whether replies wait until the records that they depend on are on disk, by the log.
+    pub(crate) is_synced: bool,
     /// Set once the log takes no more records: no snapshot above it is given.
     pub(crate) frozen: Option<Frozen>,
     pub(crate) store: NodeStore,
@@ -106,6 +110,9 @@ pub struct Engine {
     pub(crate) queue_targets: Vec<(NodeId, WriteTarget)>,
     pub(crate) forget: ForgetState,
     pub(crate) counters: FxHashMap<NodeId, u64>,
+    /// Epoch of the group, and the record that must be durable before it is told.
+    pub(crate) epoch: GroupEpoch,
+    pub(crate) epoch_lsn: u64,
     pub(crate) snapshots: Snapshots,
     /// Uptime in milliseconds of each server's last report.
     pub(crate) peers_heard_ms: BTreeMap<ServerId, u64>,
@@ -122,6 +129,7 @@ pub struct Engine {
     /// Nodes over the load limit, and the keys to split them at.
     hot: Vec<(NodeId, Key)>,
     pub(crate) counts: EngineCounts,
+    pub(crate) commit_counts: CommitCounts,
     /// Read requests that threads answered concurrently.
     pub(crate) lookups: ShardedCounter,
     /// Questions in these beyond the first of each request.
@@ -168,6 +176,7 @@ impl Engine {
             ceiling: Timestamp::ZERO,
             ceiling_before: Timestamp::ZERO,
             ceiling_lsn: 0,
+            is_synced: true,
             frozen: None,
             store: NodeStore::new(NodeLimits {
                 cells_max: settings.node_cells_max,
@@ -187,6 +196,8 @@ impl Engine {
             queue_targets: Vec::new(),
             forget: ForgetState::default(),
             counters: FxHashMap::default(),
+            epoch: GroupEpoch::FIRST,
+            epoch_lsn: 0,
             peers_heard_ms: BTreeMap::new(),
             last_change: Timestamp::ZERO,
             raised_at_ms: None,
@@ -196,6 +207,7 @@ impl Engine {
             samples: HotKeySamples::default(),
             hot: Vec::new(),
             counts: EngineCounts::default(),
+            commit_counts: CommitCounts::default(),
             lookups: ShardedCounter::default(),
             extra_questions: ShardedCounter::default(),
         }
@@ -204,6 +216,26 @@ impl Engine {
     /// The server's id.
     pub fn server(&self) -> ServerId {
         self.settings.server
+    }
+
+    /// Epoch of the group's configuration.
+    #[inline]
+    pub fn epoch(&self) -> GroupEpoch {
+        self.epoch
+    }
+
+    /// The record that must be durable before the epoch is told.
+    pub fn epoch_lsn(&self) -> u64 {
+        self.epoch_lsn
+    }
+
+    /// Begins a new configuration of the group. An epoch that is not above the present one has no
+    /// effect.
+    pub fn raise_epoch(&mut self, epoch: GroupEpoch, effects: &mut Effects) {
+        if epoch > self.epoch && self.frozen.is_none() {
+            self.log(&LogRecord::Group { epoch }, effects);
+            (self.epoch, self.epoch_lsn) = (epoch, self.lsn);
+        }
     }
 
     /// Number of the last log record, made or replayed.

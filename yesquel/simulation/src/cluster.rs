@@ -2,6 +2,7 @@
 
 mod laws;
 mod network;
+mod routes;
 mod server;
 
 pub use network::{LocalTransport, Network};
@@ -26,7 +27,7 @@ use yesquel_engine::{Engine, Now};
 use yesquel_model::ServerId;
 use yesquel_node::Durability;
 use yesquel_seeds::Random;
-use yesquel_transport::HeartbeatSource;
+use yesquel_transport::{GroupRoute, HeartbeatSource};
 use yesquel_wire::Request;
 
 /// The cluster, as tasks and transports share it.
@@ -103,6 +104,10 @@ pub struct EventCounts {
     pub cuts: u64,
     /// Stopped processes of servers.
     pub freezes: u64,
+    /// Requests that came to the wrong place.
+    pub corrections: u64,
+    /// Servers that started at another address.
+    pub moves: u64,
     /// Messages that arrived twice.
     pub copies: u64,
     /// Paths of the protocols.
@@ -111,7 +116,7 @@ pub struct EventCounts {
 
 impl EventCounts {
     /// All counts.
-    pub fn all(&self) -> [u64; 9] {
+    pub fn all(&self) -> [u64; 11] {
         let EventCounts {
             deaths,
             restarts,
@@ -121,10 +126,24 @@ impl EventCounts {
             recovered,
             cuts,
             freezes,
+            corrections,
+            moves,
             copies,
             paths: _,
         } = *self;
-        [deaths, restarts, power_losses, disk_failures, checkpoints, recovered, cuts, freezes, copies]
+        [
+            deaths,
+            restarts,
+            power_losses,
+            disk_failures,
+            checkpoints,
+            recovered,
+            cuts,
+            freezes,
+            corrections,
+            moves,
+            copies,
+        ]
     }
 
     /// Adds the counts of another run.
@@ -138,12 +157,25 @@ impl EventCounts {
             recovered,
             cuts,
             freezes,
+            corrections,
+            moves,
             copies,
             paths,
         } = self;
         paths.add_all(&other.paths);
-        let own =
-            [deaths, restarts, power_losses, disk_failures, checkpoints, recovered, cuts, freezes, copies];
+        let own = [
+            deaths,
+            restarts,
+            power_losses,
+            disk_failures,
+            checkpoints,
+            recovered,
+            cuts,
+            freezes,
+            corrections,
+            moves,
+            copies,
+        ];
         own.into_iter().zip(other.all()).for_each(|(sum, more)| *sum += more);
     }
 }
@@ -171,6 +203,8 @@ pub(crate) struct ClientProcess {
     /// It is stopped until then.
     pub(crate) stopped_until_us: u64,
     heartbeats: Option<Weak<dyn HeartbeatSource>>,
+    /// What it knows of the groups.
+    pub(crate) routes: BTreeMap<usize, GroupRoute<usize>>,
 }
 
 /// A partition: a server that some peers cannot reach.
@@ -294,6 +328,8 @@ impl Cluster {
                 | InjectedFault::SyncFailure { at_us, .. }
                 | InjectedFault::DiskFull { at_us, .. }
                 | InjectedFault::Freeze { at_us, .. }
+                | InjectedFault::Reconfigure { at_us, .. }
+                | InjectedFault::Move { at_us, .. }
                 | InjectedFault::Clock { at_us, .. } => {
                     self.after(*at_us, SimulationEvent::Fault(fault.clone()))
                 }
@@ -499,6 +535,12 @@ impl Cluster {
                 self.after(at_us, SimulationEvent::Fault(crash));
             }
             InjectedFault::Clock { server, ahead_ms, .. } => self.servers[server].ahead_ms = ahead_ms,
+            InjectedFault::Reconfigure { server, .. } => self.raise_epoch(server),
+            InjectedFault::Move { server, down_us, .. } => {
+                self.move_away(server);
+                self.stop(server, None, down_us);
+                self.counts.moves += 1;
+            }
             InjectedFault::Freeze { server, us, .. } => {
                 self.servers[server].frozen_until_us = self.now_us() + us;
                 self.counts.freezes += 1;

@@ -191,6 +191,22 @@ pub enum InjectedFault {
         /// For how long.
         us: u64,
     },
+    /// The configuration of a group changes: its epoch rises.
+    Reconfigure {
+        /// When.
+        at_us: u64,
+        /// The server.
+        server: usize,
+    },
+    /// A server process ends, and starts again at another address.
+    Move {
+        /// When.
+        at_us: u64,
+        /// The server.
+        server: usize,
+        /// Time until the restart.
+        down_us: u64,
+    },
     /// A server's clock is wrong from then on.
     Clock {
         /// When.
@@ -213,6 +229,8 @@ impl InjectedFault {
             | InjectedFault::SyncFailure { server, .. }
             | InjectedFault::DiskFull { server, .. }
             | InjectedFault::Freeze { server, .. }
+            | InjectedFault::Reconfigure { server, .. }
+            | InjectedFault::Move { server, .. }
             | InjectedFault::Clock { server, .. } => Some(*server),
             _ => None,
         }
@@ -258,10 +276,11 @@ pub fn draw_faults(random: &mut Random) -> Vec<InjectedFault> {
         faults.push(InjectedFault::Horizon { kept_ms: [500, 1_500, 4_000][random.next(3) as usize] });
     }
     if !is_calm {
-        let mut kinds = Kinds(random.next(1 << 10));
+        let mut kinds = Kinds(random.next(1 << 12));
         client_faults(random, &mut kinds, &mut faults);
         network_faults(random, servers, &mut kinds, &mut faults);
         server_faults(random, servers, &mut kinds, &mut faults);
+        location_faults(random, servers, &mut kinds, &mut faults);
     }
     faults
 }
@@ -388,5 +407,18 @@ fn server_faults(random: &mut Random, servers: usize, kinds: &mut Kinds, faults:
             _ => 80 - random.next(160) as i64,
         };
         faults.push(InjectedFault::Clock { at_us, server: any_server(random, servers), ahead_ms });
+    }
+}
+
+fn location_faults(random: &mut Random, servers: usize, kinds: &mut Kinds, faults: &mut Vec<InjectedFault>) {
+    for _ in 0..kinds.count(random, 6) {
+        let (at_us, server) = (random.next(FAULTS_US), any_server(random, servers));
+        faults.push(InjectedFault::Reconfigure { at_us, server });
+    }
+    // The others stay where they are, and know where it is.
+    let server = any_server(random, servers);
+    for _ in 0..kinds.count(random, 3) {
+        let (at_us, down_us) = (random.next(FAULTS_US), random.next(300_000));
+        faults.push(InjectedFault::Move { at_us, server, down_us });
     }
 }

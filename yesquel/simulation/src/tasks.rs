@@ -117,6 +117,7 @@ impl<S: Starts> SimulationExecutor<S> {
             let mut cluster = self.cluster.borrow_mut();
             let life = cluster.processes[process].lives;
             cluster.processes[process].lives += 1;
+            cluster.processes[process].routes.clear();
             cluster.processes[process].stopped_until_us = 0;
             cluster.counts.deaths += u64::from(life > 0);
             cluster.cut_all(|peer, _| peer == process, life % 5, 0);

@@ -2,11 +2,14 @@
 //! implementation for servers at addresses. `yesquel-embedded` has the one for a server in the same
 //! process.
 
+mod group_route;
 mod socket;
 mod wait;
 
+pub use group_route::{GroupRoute, repeat_corrected};
 pub use socket::{
-    Address, AddressError, ConnectError, ConnectStep, DEFAULT_PORT, SocketOptions, SocketTransport,
+    Address, AddressError, ConnectError, ConnectStep, DEFAULT_PORT, KnownCluster, SocketOptions,
+    SocketTransport,
 };
 pub use wait::{CancelCheck, CancelGuard, block_on, check_cancelled, take_cancelled, was_cancelled};
 
@@ -17,7 +20,7 @@ use std::{
 };
 use thiserror::Error;
 use yesquel_model::{ServerId, Timestamp};
-use yesquel_wire::{ClientHeartbeat, Notice};
+use yesquel_wire::{ClientHeartbeat, Correction, Notice};
 
 /// No reply will come; it is not known whether the request was done.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -38,17 +41,27 @@ pub enum LossCause {
     Disconnected,
     /// The caller has cancelled the call (see [`CancelCheck`]).
     Cancelled,
+    /// No machine that was asked serves the group. The request was examined nowhere.
+    Misdirected,
     /// Another reason: the server cannot be reached, or does not answer in time.
     Other,
 }
 
 impl LossCause {
     fn before(self) -> &'static str {
-        if self == LossCause::Cancelled { "interrupted while waiting for " } else { "the connection to " }
+        match self {
+            LossCause::Cancelled => "interrupted while waiting for ",
+            LossCause::Misdirected => "",
+            LossCause::Disconnected | LossCause::Other => "the connection to ",
+        }
     }
 
     fn after(self) -> &'static str {
-        if self == LossCause::Cancelled { "" } else { " was lost: " }
+        match self {
+            LossCause::Cancelled => "",
+            LossCause::Misdirected => " was not found: ",
+            LossCause::Disconnected | LossCause::Other => " was lost: ",
+        }
     }
 }
 
@@ -113,6 +126,25 @@ pub trait Transport {
     /// the process exits, it waits until the server's machine has the request.
     fn send(&self, server: ServerId, request: &[u8], handler: ReplyHandler);
 
+    /// Whether nodes of a server can be watched.
+    fn can_watch(&self, _server: ServerId) -> bool {
+        false
+    }
+
+    /// Takes the correction of a request to a group. Returns whether the transport knows more than
+    /// before of where the group is; the request can then be repeated at once.
+    fn correct(&self, _group: ServerId, _correction: &Correction<'_>) -> bool {
+        false
+    }
+
+    /// Waits before a request is repeated.
+    fn pause(&self, time: Duration) -> impl Future<Output = ()> {
+        async move { wait::sleep(time) }
+    }
+
+    /// The group that has the counters of the cluster.
+    fn home_group(&self) -> ServerId;
+
     /// Sends a question on the connection by which the client watches nodes, and waits for its
     /// reply. `None`: the server cannot be watched, and another way must be taken.
     fn ask_watching(
@@ -125,8 +157,11 @@ pub trait Transport {
     }
 
     /// Delivers the notices of all changes that the server has acknowledged to any client before
-    /// this call. Sends nothing.
-    fn take_notices(&self, _server: ServerId, _see: &mut dyn FnMut(WatchEvent)) {}
+    /// this call. Sends nothing. Returns false if it would have to wait for another thread's reply;
+    /// with `waits`, it waits.
+    fn take_notices(&self, _server: ServerId, _waits: bool, _see: &mut dyn FnMut(WatchEvent)) -> bool {
+        false
+    }
 
     /// Ends all watches at a server.
     fn end_watches(&self, _server: ServerId, _see: &mut dyn FnMut(WatchEvent)) {}
@@ -135,9 +170,6 @@ pub trait Transport {
     fn is_connected(&self) -> bool {
         true
     }
-
-    /// Waits a moment until the servers' machines have what was sent.
-    fn settle(&self) {}
 
     /// The time of a monotonic clock.
     fn uptime(&self) -> Duration {
@@ -174,6 +206,22 @@ impl<'b, T: Transport> Transport for &'b T {
         (**self).send(server, request, handler);
     }
 
+    fn can_watch(&self, server: ServerId) -> bool {
+        (**self).can_watch(server)
+    }
+
+    fn correct(&self, group: ServerId, correction: &Correction<'_>) -> bool {
+        (**self).correct(group, correction)
+    }
+
+    fn pause(&self, time: Duration) -> impl Future<Output = ()> {
+        (**self).pause(time)
+    }
+
+    fn home_group(&self) -> ServerId {
+        (**self).home_group()
+    }
+
     fn ask_watching(
         &self,
         server: ServerId,
@@ -183,8 +231,8 @@ impl<'b, T: Transport> Transport for &'b T {
         (**self).ask_watching(server, request, see)
     }
 
-    fn take_notices(&self, server: ServerId, see: &mut dyn FnMut(WatchEvent)) {
-        (**self).take_notices(server, see);
+    fn take_notices(&self, server: ServerId, waits: bool, see: &mut dyn FnMut(WatchEvent)) -> bool {
+        (**self).take_notices(server, waits, see)
     }
 
     fn end_watches(&self, server: ServerId, see: &mut dyn FnMut(WatchEvent)) {
@@ -193,10 +241,6 @@ impl<'b, T: Transport> Transport for &'b T {
 
     fn is_connected(&self) -> bool {
         (**self).is_connected()
-    }
-
-    fn settle(&self) {
-        (**self).settle();
     }
 
     fn uptime(&self) -> Duration {

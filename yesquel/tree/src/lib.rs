@@ -18,6 +18,7 @@ mod search;
 mod split;
 mod stored;
 mod transaction;
+mod watch;
 mod watched;
 mod write;
 

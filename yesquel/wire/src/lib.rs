@@ -7,6 +7,7 @@
 
 mod answer;
 mod bytes;
+mod destination;
 pub mod frame;
 pub mod greeting;
 mod heartbeat;
@@ -23,6 +24,7 @@ pub mod status;
 
 pub use answer::{Answer, AnswerWriter, Answers, CellValue, Cells, Followed, MovedTo};
 pub use bytes::{ByteReader, ByteWriter, Malformed};
+pub use destination::{Correction, Destination, EncodedDestination, GroupLocation};
 pub use heartbeat::ClientHeartbeat;
 pub use large_value::{LargeValue, NODE_PIECES, PIECE_BYTES};
 pub use notice::Notice;

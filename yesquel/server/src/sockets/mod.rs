@@ -112,11 +112,18 @@ impl SocketServer {
             connections_max,
             unfinished_bytes_max,
         } = options;
+        let membership = core.membership();
         let thread = SocketLoop {
             poll,
             core,
             sink: sink.clone(),
-            admission: AdmissionPolicy { server, credential, peer_credential, clients_max: connections_max },
+            admission: AdmissionPolicy {
+                server,
+                credential,
+                peer_credential,
+                clients_max: connections_max,
+                membership,
+            },
             tls,
             listeners,
             accept_again: false,

@@ -1,23 +1,27 @@
 //! Server with sockets, and a client that sends arbitrary bytes.
 
+use rustix::net;
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
-    os::unix::net::{UnixListener, UnixStream},
+    os::{
+        linux::net::SocketAddrExt,
+        unix::net::{UnixListener, UnixStream},
+    },
     path::Path,
     sync::Arc,
     thread,
     time::{Duration, Instant, SystemTime},
 };
 use yesquel_engine::EngineSettings;
-use yesquel_model::{NodeId, ServerId, Timestamp, TreeId};
+use yesquel_model::{GroupEpoch, NodeId, ServerId, Timestamp, TreeId};
 use yesquel_server::{
     Core, Listener, ManualTime, SocketReplies, SocketServer, SocketServerOptions, Time, WallTime,
 };
 use yesquel_wire::{
-    ByteWriter, Question, Request,
+    ByteWriter, Destination, Question, Request,
     frame::{Inbox, Outbox},
-    greeting::{Hello, Role, VERSIONS, Welcome},
+    greeting::{Hello, Role, VERSIONS, Welcome, name_number, watcher},
     status::ConnectionStatus,
 };
 
@@ -102,45 +106,67 @@ pub(crate) fn lookup() -> Vec<u8> {
     request
 }
 
+/// The group, as requests name it.
+pub(crate) const GROUP: Destination = Destination { group: ServerId(0), epoch: GroupEpoch::FIRST };
+
 impl Raw {
-    pub(crate) fn new(address: SocketAddr, client: u64) -> Raw {
-        let stream = TcpStream::connect(address).unwrap();
+    pub(crate) fn ungreeted(stream: TcpStream) -> Raw {
         // Send without waiting for acknowledgements.
         stream.set_nodelay(true).unwrap();
         // A server that never answers fails the test.
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        Raw::greet(stream, client)
+        Raw { stream, inbox: Inbox::default() }
+    }
+
+    pub(crate) fn new(address: SocketAddr, client: u64) -> Raw {
+        Raw::ungreeted(TcpStream::connect(address).unwrap()).served(client)
     }
 }
 
 impl Raw<UnixStream> {
     pub(crate) fn unix(path: &Path, client: u64) -> Raw<UnixStream> {
-        let stream = UnixStream::connect(path).unwrap();
+        Raw::over(UnixStream::connect(path).unwrap(), client)
+    }
+
+    /// Connects for notices. `differs`: with another number than that of its socket's name.
+    pub(crate) fn watcher(path: &Path, client: u64, differs: bool) -> Raw<UnixStream> {
+        let (family, kind) = (net::AddressFamily::UNIX, net::SocketType::STREAM);
+        let socket = net::socket(family, kind, None).unwrap();
+        net::bind(&socket, &net::SocketAddrUnix::new_unnamed()).unwrap();
+        net::connect(&socket, &net::SocketAddrUnix::new(path).unwrap()).unwrap();
+        let stream = UnixStream::from(socket);
+        let name = name_number(stream.local_addr().unwrap().as_abstract_name().unwrap()).unwrap();
+        Raw::over(stream, watcher(client, name ^ u32::from(differs)))
+    }
+
+    fn over(stream: UnixStream, client: u64) -> Raw<UnixStream> {
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        Raw::greet(stream, client)
+        Raw { stream, inbox: Inbox::default() }.served(client)
     }
 }
 
 impl<S: Read + Write> Raw<S> {
-    fn greet(stream: S, client: u64) -> Raw<S> {
-        let mut raw = Raw { stream, inbox: Inbox::default() };
-        raw.stream
-            .write_all(&Hello { versions: VERSIONS, client, credential: b"", role: Role::Client }.encode())
-            .unwrap();
+    fn served(mut self, client: u64) -> Raw<S> {
+        let hello = Hello { versions: VERSIONS, client, credential: b"", role: Role::Client, cluster: None };
+        assert!(matches!(self.greet(&hello), Welcome::Served { .. }));
+        self
+    }
+
+    pub(crate) fn greet(&mut self, hello: &Hello<'_>) -> Welcome {
+        self.stream.write_all(&hello.encode()).unwrap();
         loop {
-            if let Some((welcome, length)) = Welcome::decode(raw.inbox.unread()).unwrap() {
-                assert!(matches!(welcome, Welcome::Served { .. }));
-                raw.inbox.skip(length);
-                return raw;
+            if let Some((welcome, length)) = Welcome::decode(self.inbox.unread()).unwrap() {
+                self.inbox.skip(length);
+                return welcome;
             }
-            raw.inbox.read_from(&mut raw.stream).unwrap();
+            self.inbox.read_from(&mut self.stream).unwrap();
         }
     }
 
     pub(crate) fn send(&mut self, requests: impl IntoIterator<Item = (u64, Vec<u8>)>) {
         let (mut outbox, mut bytes) = (Outbox::default(), Vec::new());
         for (number, request) in requests {
-            outbox.push(number, &request);
+            outbox.push_after(number, GROUP.encode().bytes(), &request);
         }
         while outbox.fill(&mut bytes) {}
         self.stream.write_all(&bytes).unwrap();
@@ -163,7 +189,14 @@ impl<S: Read + Write> Raw<S> {
     }
 
     pub(crate) fn ask(&mut self, request: Vec<u8>) -> Vec<u8> {
-        self.send([(1, request)]);
+        self.ask_at(GROUP, &request)
+    }
+
+    pub(crate) fn ask_at(&mut self, destination: Destination, request: &[u8]) -> Vec<u8> {
+        let (mut outbox, mut bytes) = (Outbox::default(), Vec::new());
+        outbox.push_after(1, destination.encode().bytes(), request);
+        while outbox.fill(&mut bytes) {}
+        self.stream.write_all(&bytes).unwrap();
         let mut answer = Vec::new();
         self.replies(1, |_, reply| answer = reply.to_vec());
         answer

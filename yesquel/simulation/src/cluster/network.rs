@@ -1,7 +1,9 @@
 //! The network: connections that keep the order of their messages, delay them, break and wait.
 //! Messages of two connections can overtake each other.
 
-use super::{ClientProcess, Cluster, OBSERVER, Partition, SharedCluster, SimulationEvent, peer_of_server};
+use super::{
+    ClientProcess, Cluster, OBSERVER, Partition, SharedCluster, SimulationEvent, pause, peer_of_server,
+};
 use crate::fault::{PEERS, PROCESSES};
 use std::{
     future::{Future, poll_fn},
@@ -14,7 +16,7 @@ use yesquel_engine::{Caller, Now};
 use yesquel_model::{ServerId, Timestamp};
 use yesquel_node::{LOCAL_CONNECTION, PeerQuery};
 use yesquel_transport::{HeartbeatSource, LossCause, LostCall, ReplyHandler, Transport};
-use yesquel_wire::{ClientHeartbeat, Request};
+use yesquel_wire::{ClientHeartbeat, Correction, Request};
 
 /// The connection number of a server's calls to itself.
 pub(super) const OWN: u64 = LOCAL_CONNECTION;
@@ -92,8 +94,18 @@ pub(crate) struct PeerCall {
 enum PeerCallContent {
     /// A question for a vote.
     Query(PeerQuery),
-    /// A report that was sent at a time.
-    Report { sent: Now },
+    /// A report to a server that was sent at a time.
+    Report { to: ServerId, sent: Now },
+}
+
+impl PeerCallContent {
+    /// The group that is asked.
+    fn group(&self) -> ServerId {
+        match self {
+            PeerCallContent::Query(query) => query.server(),
+            PeerCallContent::Report { to, .. } => *to,
+        }
+    }
 }
 
 /// A request in flight.
@@ -146,6 +158,7 @@ impl Cluster {
         });
         let link = self.links.len() - 1;
         self.open.insert((peer, server), link);
+        self.greeted(peer, server);
         Some(link)
     }
 
@@ -161,8 +174,12 @@ impl Cluster {
         {
             on_request(task, ServerId(server as u16), &request);
         }
-        match self.link(peer, server) {
+        let (target, _) = self.route(peer, server);
+        match self.link(peer, target) {
             Some(link) => {
+                // The greeting may have told more.
+                let (_, destination) = self.route(peer, server);
+                let bytes = [destination.encode().bytes(), &bytes].concat();
                 self.links[link].calls.push(number);
                 self.send(link, MessageBody::Request { call: number, bytes });
                 let ClientProcess { calls, ref cuts, .. } = self.processes[peer];
@@ -243,7 +260,7 @@ impl Cluster {
         match copy {
             Copied::Request { call, bytes } => {
                 let caller = Caller { connection: connection_of(link), request: call };
-                self.handle(server, caller, &bytes);
+                self.handle_message(server, caller, &bytes);
             }
             Copied::Reply { call, bytes } => self.complete(call, Ok(bytes)),
         }
@@ -266,7 +283,7 @@ impl Cluster {
         let connection = connection_of(link);
         match body {
             MessageBody::Request { call, bytes } => {
-                self.handle(server, Caller { connection, request: call }, &bytes)
+                self.handle_message(server, Caller { connection, request: call }, &bytes)
             }
             MessageBody::Heartbeat { client, heartbeat } => {
                 self.on_news(server, connection, client, heartbeat)
@@ -318,9 +335,12 @@ impl Cluster {
         if let Some(PeerCall { server, epoch, content }) = known.by_server.take() {
             self.calls.remove(&call);
             if let (Ok(reply), true) = (reply, self.is_up(server, epoch)) {
+                if let Some(correction) = Correction::of(&reply) {
+                    self.correct(peer_of_server(server), content.group(), &correction);
+                }
                 match content {
                     PeerCallContent::Query(query) => self.on_peer_reply(server, &query, &reply),
-                    PeerCallContent::Report { sent } => self.on_report(server, sent, &reply),
+                    PeerCallContent::Report { sent, .. } => self.on_report(server, sent, &reply),
                 }
             }
             return;
@@ -432,7 +452,8 @@ impl Cluster {
             let (sent, _) = (self.wall_clock(server), self.clock(server));
             let Some(running) = &mut self.servers[server].running else { return };
             let report = running.core.begin_report();
-            self.call_server(server, other, report, PeerCallContent::Report { sent });
+            let to = ServerId(other as u16);
+            self.call_server(server, other, report, PeerCallContent::Report { to, sent });
         }
     }
 
@@ -450,7 +471,7 @@ pub struct Network {
     pub(crate) peer: usize,
 }
 
-/// The transport of a server's own client, which calls only this server.
+/// The transport of a server's own client.
 #[derive(Clone)]
 pub struct LocalTransport {
     pub(crate) cluster: SharedCluster,
@@ -498,6 +519,18 @@ impl Transport for Network {
         }
     }
 
+    fn correct(&self, group: ServerId, correction: &Correction<'_>) -> bool {
+        self.cluster.borrow_mut().correct(self.peer, group, correction)
+    }
+
+    async fn pause(&self, time: Duration) {
+        pause(&self.cluster, time.as_micros() as u64).await;
+    }
+
+    fn home_group(&self) -> ServerId {
+        self.cluster.borrow().home_group()
+    }
+
     fn uptime(&self) -> Duration {
         Duration::from_micros(self.cluster.borrow().now_us())
     }
@@ -519,21 +552,43 @@ impl Transport for LocalTransport {
         server: ServerId,
         request: &[u8],
     ) -> impl Future<Output = Result<Vec<u8>, LostCall>> + use<'a> {
-        assert_eq!(usize::from(server.0), self.server, "a call to another server");
         let mut cluster = self.cluster.borrow_mut();
-        let number = cluster.new_call(None);
-        cluster.handle(self.server, Caller { connection: OWN, request: number }, request);
+        let number = if usize::from(server.0) == self.server {
+            let number = cluster.new_call(None);
+            cluster.handle(self.server, Caller { connection: OWN, request: number }, request);
+            number
+        } else {
+            cluster.call(peer_of_server(self.server), usize::from(server.0), request.to_vec(), None)
+        };
         wait(Rc::clone(&self.cluster), server, number)
     }
 
     fn send(&self, server: ServerId, request: &[u8], handler: ReplyHandler) {
-        assert_eq!(usize::from(server.0), self.server, "a call to another server");
         let mut cluster = self.cluster.borrow_mut();
-        let number = cluster.new_call(None);
+        let is_own = usize::from(server.0) == self.server;
+        let number = if is_own {
+            cluster.new_call(None)
+        } else {
+            cluster.call(peer_of_server(self.server), usize::from(server.0), request.to_vec(), None)
+        };
         if let Some(call) = cluster.calls.get_mut(&number) {
             call.handler = Some(handler);
         }
-        cluster.handle(self.server, Caller { connection: OWN, request: number }, request);
+        if is_own {
+            cluster.handle(self.server, Caller { connection: OWN, request: number }, request);
+        }
+    }
+
+    fn correct(&self, group: ServerId, correction: &Correction<'_>) -> bool {
+        self.cluster.borrow_mut().correct(peer_of_server(self.server), group, correction)
+    }
+
+    async fn pause(&self, time: Duration) {
+        pause(&self.cluster, time.as_micros() as u64).await;
+    }
+
+    fn home_group(&self) -> ServerId {
+        self.cluster.borrow().home_group()
     }
 
     fn uptime(&self) -> Duration {

@@ -16,14 +16,14 @@ use std::{
 };
 use yesquel_engine::{Caller, Engine, EngineSettings, LogRecord, Now};
 use yesquel_log::LogIdentity;
-use yesquel_model::{ServerId, Timestamp, TxnId};
+use yesquel_model::{GroupEpoch, ServerId, Timestamp, TxnId};
 use yesquel_node::{
     CheckpointWriter, Durability, GroupCore, GroupLog, GroupWork, LogFailure, LogOptions, LogSizes,
     OpenError, OpenedGroup, PeerQuery, ReplySink, open_group,
 };
 use yesquel_seeds::Random;
 use yesquel_transport::HeartbeatSource;
-use yesquel_wire::{ClientHeartbeat, Decision, Malformed, Request, SettledReport};
+use yesquel_wire::{ClientHeartbeat, Decision, Destination, Malformed, Request, SettledReport};
 
 const TICK_US: u64 = 50_000;
 /// Ticks from one comparison of a server's engine with the one made again to the next.
@@ -86,6 +86,8 @@ pub(crate) struct SimulatedServer {
     pub(super) epoch: u64,
     pub(super) started_us: u64,
     pub(super) ahead_ms: i64,
+    /// Where it listens.
+    pub(super) address: usize,
     /// Its process is stopped until then.
     pub(super) frozen_until_us: u64,
     pub(super) checkpoint_bytes: u64,
@@ -113,6 +115,7 @@ impl SimulatedServer {
             epoch: 0,
             started_us: 0,
             ahead_ms: 0,
+            address: number,
             frozen_until_us: 0,
             checkpoint_bytes: u64::MAX,
             segment_bytes: u64::MAX,
@@ -329,6 +332,28 @@ impl Cluster {
         }
     }
 
+    /// Handles a request of a connection, which names a group.
+    pub(super) fn handle_message(&mut self, at: usize, caller: Caller, message: &[u8]) {
+        let (destination, request) = match Destination::split(message) {
+            Ok(parts) => parts,
+            Err(malformed) => panic!("malformed destination: {malformed}"),
+        };
+        let own = self.servers[at].running.as_ref().map(|running| running.core.destination());
+        if own == Some(destination) {
+            return self.handle(at, caller, request);
+        }
+        self.step(at, |running, _, sink| running.core.correct(caller, destination, sink));
+    }
+
+    /// The configuration of a server's group changes.
+    pub(super) fn raise_epoch(&mut self, at: usize) {
+        self.step(at, |running, _, sink| {
+            let GroupEpoch { era, .. } = running.core.engine().epoch();
+            let index = running.core.engine().lsn() + 1;
+            running.core.raise_epoch(GroupEpoch { era, index }, sink);
+        });
+    }
+
     pub(super) fn on_news(&mut self, at: usize, connection: u64, client: u64, heartbeat: ClientHeartbeat) {
         self.servers[at].laws.on_hold(connection, heartbeat.oldest);
         self.step(at, |running, _, _| running.core.on_heartbeat(connection, client, &heartbeat));
@@ -501,6 +526,7 @@ impl Cluster {
             server.disk.crash(&mut Random::new(seed));
         }
         self.changed.push(at);
+        self.processes[peer_of_server(at)].routes.clear();
         // Replies in flight may arrive; requests in flight are lost.
         self.cut_all(|_, server| server == at, 0, power.unwrap_or(at as u64) % 5);
         self.cut_all(|peer, _| peer == peer_of_server(at), 4, 0);
@@ -532,6 +558,11 @@ impl Cluster {
             return self.after(wait_ms * 1_000, SimulationEvent::Start { server: at });
         }
         core.compare_with(self.servers.len() - 1);
+        core.set_address(&self.servers[at].address.to_string());
+        for other in (0..self.servers.len()).filter(|other| *other != at) {
+            // As it is configured: where the other one was first.
+            core.set_location(ServerId(other as u16), &other.to_string());
+        }
         let server = &mut self.servers[at];
         let synced = core.synced();
         assert!(
