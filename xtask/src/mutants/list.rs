@@ -96,7 +96,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "yesquel/engine/src/queue.rs",
         find: "take_while(|entry| entry.arrival < arrival)",
         replace: "take_while(|entry| !MUTANT && entry.arrival < arrival)",
-        simulation: "cluster",
+        simulation: "accounts",
     },
     Mutant {
         name: "parallel_prepare_overtakes_queued",
@@ -107,7 +107,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         replace: "if !self.queue.is_empty()
             && !(MUTANT && prepares)
             &&",
-        simulation: "cluster",
+        simulation: "accounts",
     },
     Mutant {
         name: "commit_ignores_prepared",
