@@ -96,7 +96,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "yesquel/engine/src/queue.rs",
         find: "take_while(|entry| entry.arrival < arrival)",
         replace: "take_while(|entry| !MUTANT && entry.arrival < arrival)",
-        simulation: "cluster",
+        simulation: "accounts",
     },
     Mutant {
         name: "parallel_prepare_overtakes_queued",
@@ -107,7 +107,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         replace: "if !self.queue.is_empty()
             && !(MUTANT && prepares)
             &&",
-        simulation: "cluster",
+        simulation: "accounts",
     },
     Mutant {
         name: "commit_ignores_prepared",
@@ -183,6 +183,60 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "yesquel/node/src/core.rs",
         find: "let waits = reply.needs_lsn > *synced",
         replace: "let waits = !MUTANT && reply.needs_lsn > *synced",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "vote_not_logged",
+        rule: "cluster/commit.md, votes: a vote is a record",
+        file: "yesquel/engine/src/engine/commit.rs",
+        find: "self.log(&record, effects);",
+        replace: "",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "fence_not_checked",
+        rule: "nodes.md, operations: a put belongs to the node's fence",
+        file: "yesquel/engine/src/engine/check.rs",
+        find: "WriteOperation::Put { key, .. } => kind != NodeKind::Inner && fence.contains(key),",
+        replace: "WriteOperation::Put { key, .. } => {
+            kind != NodeKind::Inner && (MUTANT || fence.contains(key))
+        }",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "vote_not_forced",
+        rule: "cluster/commit.md, durable: a vote is on disk under every durability",
+        file: "yesquel/engine/src/engine/handle.rs",
+        find: "                durability = ReplyDurability::SyncedNow;
+                let payload",
+        replace: "                if !MUTANT {
+                    durability = ReplyDurability::SyncedNow;
+                }
+                let payload",
+        simulation: "accounts",
+    },
+    Mutant {
+        name: "done_before_durable",
+        rule: "cluster/commit.md, decision: Done when the record is durable",
+        file: "yesquel/engine/src/engine/handle.rs",
+        find: "durability = ReplyDurability::Synced;",
+        replace: "",
+        simulation: "accounts",
+    },
+    Mutant {
+        name: "report_before_durable",
+        rule: "cluster/commit.md, reports: those that are not listed have ended, durably",
+        file: "yesquel/node/src/core.rs",
+        find: "self.durability.is_none() || lsn <= self.synced;",
+        replace: "MUTANT || self.durability.is_none() || lsn <= self.synced;",
+        simulation: "accounts",
+    },
+    Mutant {
+        name: "torn_batch_accepted",
+        rule: "log.md, restart: a batch that is not whole ends the log",
+        file: "yesquel/log/src/format.rs",
+        find: "if crc(&whole[8..]) != crc_told {",
+        replace: "if !MUTANT && crc(&whole[8..]) != crc_told {",
         simulation: "cluster",
     },
     Mutant {

@@ -164,6 +164,8 @@ mod tests {
             let Mutant { name, file, find, .. } = mutant;
             assert!(MUTANTS.iter().skip(place + 1).all(|other| other.name != *name), "{name}: twice");
             assert!(simulate::test(mutant.simulation).is_some(), "{name}: no such simulation");
+            let page = mutant.rule.split(',').next().unwrap_or_default();
+            assert!(crate::root().join("docs/yesquel").join(page).is_file(), "{name}: no page {page}");
             let source = std::fs::read_to_string(crate::root().join(file)).expect(file);
             let places: Vec<usize> = source.match_indices(find).map(|(at, _)| at).collect();
             assert_eq!(places.len(), 1, "{name}: the text in {file}");

@@ -1,6 +1,6 @@
 //! Metrics for Prometheus, on a port of their own.
 
-use crate::failure::CliError;
+use crate::{commit_metrics, failure::CliError};
 use http_body_util::Full;
 use hyper::{
     Method, Request, Response, StatusCode,
@@ -142,6 +142,7 @@ impl Collector for ServerMetrics {
             "Requests for another group, or with another epoch of the group",
             requests.wrong_group,
         )?;
+        commit_metrics::encode(status, &mut encoder)?;
         if status.peers.clocks.is_empty() {
             return Ok(());
         }

@@ -20,8 +20,9 @@ enum Ballot {
 enum Round {
     Committed(Timestamp),
     Refused(CommitError),
-    /// Nothing happened: the transaction may be sent again under a new number.
-    Again,
+    /// Nothing happened: the transaction may be sent again under a new number. Otherwise this is
+    /// its error.
+    Again(CommitError),
 }
 
 /// How the servers are asked for their votes.
@@ -165,7 +166,7 @@ impl<T: Transport> Client<T> {
         snapshot: Option<Timestamp>,
         written: (u64, Option<Staged>, Operations<'_>),
     ) -> Result<Timestamp, CommitError> {
-        let mut may_overtake = true;
+        let (mut may_overtake, mut last) = (true, None);
         for _ in 0..ROUNDS_MAX {
             match self.try_commit_at_one(server, snapshot, written, may_overtake).await {
                 Round::Committed(at) => return Ok(at),
@@ -181,10 +182,10 @@ impl<T: Transport> Client<T> {
                     may_overtake = false;
                 }
                 Round::Refused(error) => return Err(error),
-                Round::Again => {}
+                Round::Again(error) => last = Some(error),
             }
         }
-        Err(CommitError::Failed(RequestError::UnexpectedAnswer))
+        Err(last.unwrap_or(CommitError::Failed(RequestError::UnexpectedAnswer)))
     }
 
     async fn try_commit_at_one(
@@ -212,7 +213,7 @@ impl<T: Transport> Client<T> {
                 Ok(Reply::Forgotten(clock)) => {
                     self.take_clock(clock);
                     attempt.settle();
-                    return Round::Again;
+                    return Round::Again(rolled_back(server, txn));
                 }
                 // The commit record may or may not be on disk.
                 Ok(Reply::Refused { refusal: refusal @ Refusal::DiskLost, .. }) => {
@@ -259,7 +260,7 @@ impl<T: Transport> Client<T> {
             && birth > self.seen()
         {
             self.in_flight.set_anchor(ahead.ours, self.transport.uptime());
-            return Round::Again;
+            return Round::Again(error);
         }
         Round::Refused(error)
     }
@@ -321,6 +322,7 @@ impl<T: Transport> Client<T> {
         // A vote consumes the parts of its server: the votes for a large transaction should not be in
         // vain, and it is not sent again here.
         let mut order = if staging.is_empty() { VoteOrder::Parallel } else { VoteOrder::ByServer };
+        let mut last = None;
         for _ in 0..ROUNDS_MAX {
             match self.vote(snapshot, writes, staging, order).await {
                 Round::Committed(at) => return Ok(at),
@@ -330,11 +332,12 @@ impl<T: Transport> Client<T> {
                     ..
                 }) if order == VoteOrder::Parallel => order = VoteOrder::ByServer,
                 Round::Refused(error) => return Err(error),
-                Round::Again if staging.is_spent => break,
-                Round::Again => {}
+                // The staged parts are gone: the caller begins again.
+                Round::Again(error) if staging.is_spent => return Err(error),
+                Round::Again(error) => last = Some(error),
             }
         }
-        Err(CommitError::Failed(RequestError::UnexpectedAnswer))
+        Err(last.unwrap_or(CommitError::Failed(RequestError::UnexpectedAnswer)))
     }
 
     /// Asks all servers for their votes, under a new number, and sends the decision.
@@ -391,7 +394,7 @@ impl<T: Transport> Client<T> {
                 Round::Committed(at)
             }
             (Decision::Abort, Some(no)) => self.refused_birth(birth, no),
-            (Decision::Abort, None) if is_forgotten => Round::Again,
+            (Decision::Abort, None) if is_forgotten => Round::Again(rolled_back(first, txn)),
             (Decision::Abort, None) => Round::Refused(rolled_back(first, txn)),
         }
     }

@@ -13,6 +13,10 @@ use yesquel_model::{ServerId, Timestamp, TxnId};
 use yesquel_transport::{HeartbeatSource, LostCall};
 use yesquel_wire::{ClientHeartbeat, Correction, Reply, SETTLED_EXCEPTIONS_MAX, SettledReport};
 
+/// Age at which a server's time is too old to estimate the present: clocks whose rates differ by 100
+/// millionths are 6 ms apart then.
+const ESTIMATE_AGE_MAX: Duration = Duration::from_secs(60);
+
 /// Slots that need no lock: about as many as a process has threads.
 const SLOTS: usize = 256;
 
@@ -230,6 +234,18 @@ impl InFlight {
         }
     }
 
+    /// Returns the client's estimate of the servers' present time, not below what it has seen. There
+    /// is none if the client has learned no time for long: clocks run at different rates.
+    pub(crate) fn present(&self, seen: Timestamp, uptime: Duration) -> Option<Timestamp> {
+        let commits = self.commits();
+        let (anchor, since) = commits.anchor;
+        let passed = uptime.saturating_sub(since);
+        (anchor > Timestamp::ZERO && passed <= ESTIMATE_AGE_MAX).then(|| {
+            let passed = (passed.as_millis() as u64) << 16;
+            seen.max(Timestamp(anchor.0.saturating_add(passed)))
+        })
+    }
+
     /// Takes the time of a server that has refused a birth as too far ahead, or too old.
     pub(crate) fn set_anchor(&self, clock: Timestamp, uptime: Duration) {
         let mut commits = self.commits();
@@ -400,6 +416,24 @@ mod tests {
         assert_eq!(births[0], Timestamp::from_ms(5_001));
         assert_eq!(births[2], Timestamp::from_ms(605_000));
         assert!(births.is_sorted_by(|one, next| one < next), "{births:?}");
+    }
+
+    /// The present is estimated from a server's time, for a minute, and never below what was seen.
+    #[test]
+    fn the_present_is_estimated() {
+        let in_flight = InFlight::new(1, Timestamp::from_ms(5_000), Duration::from_secs(1));
+        let present =
+            |seen, seconds| in_flight.present(Timestamp::from_ms(seen), Duration::from_secs(seconds));
+        assert_eq!(present(5_000, 1), Some(Timestamp::from_ms(5_000)));
+        assert_eq!(present(5_000, 3), Some(Timestamp::from_ms(7_000)));
+        assert_eq!(present(8_000, 3), Some(Timestamp::from_ms(8_000)));
+        assert_eq!(present(5_000, 62), None);
+        in_flight.note_time(Timestamp::from_ms(65_500), Duration::from_secs(62));
+        assert_eq!(present(5_000, 62), Some(Timestamp::from_ms(65_500)));
+        assert_eq!(
+            InFlight::new(1, Timestamp::ZERO, Duration::ZERO).present(Timestamp::ZERO, Duration::ZERO),
+            None
+        );
     }
 
     /// Threads begin and end commits while another reads heartbeats: a number that is reported as

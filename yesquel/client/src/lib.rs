@@ -8,6 +8,7 @@ mod counters;
 mod error;
 mod in_flight;
 mod lease;
+mod parallel_read;
 mod read_view;
 mod staging;
 mod unsettled;
@@ -18,6 +19,7 @@ pub use counters::{SentCounters, SentCounts};
 pub use error::{CommitError, RequestError};
 pub use in_flight::SnapshotHold;
 pub use lease::LeaseHolder;
+pub use parallel_read::ServerQuestions;
 pub use read_view::{ProofOutcome, ReadView};
 pub use staging::StagedWrites;
 pub use watches::Watch;
@@ -69,11 +71,6 @@ impl<T: Transport> Client<T> {
     /// Returns whether no connection is known to have ended. Sends nothing.
     pub fn is_connected(&self) -> bool {
         self.transport.is_connected()
-    }
-
-    /// Waits a moment until servers have what was sent without waiting for a reply.
-    pub fn settle(&self) {
-        self.transport.settle();
     }
 
     /// Returns the counters of what was sent.
@@ -277,13 +274,13 @@ impl<T: Transport> Client<T> {
             Reply::Answers { snapshot: at, answers } => {
                 self.note_seen(at);
                 if read_view.has_used() {
-                    self.take_notices(server);
-                    read_view.pin(at)?;
+                    self.wait_for_notices(server);
+                    read_view.pin(server, at)?;
                     if read_view.snapshot.is_some() {
                         return Ok(None);
                     }
                 }
-                read_view.snapshot = Some(at);
+                read_view.give(server, at);
                 if read_view.asks(server) && !read_view.store_answers(server, answers.iter().skip(count)) {
                     return Err(RequestError::UnexpectedAnswer);
                 }
@@ -341,7 +338,10 @@ impl<T: Transport> Client<T> {
             return answer.and_then(see).ok_or(RequestError::UnexpectedAnswer);
         }
         if !read_view.asks(server) {
-            return self.lookup(&mut read_view.snapshot, node, key, see).await;
+            let mut snapshot = read_view.snapshot;
+            let outcome = self.lookup(&mut snapshot, node, key, see).await;
+            snapshot.into_iter().for_each(|at| read_view.give(server, at));
+            return outcome;
         }
         let mut request = REQUEST.take();
         request.clear();
@@ -353,7 +353,7 @@ impl<T: Transport> Client<T> {
         match Reply::decode(&bytes)? {
             Reply::Answers { snapshot: at, answers } => {
                 self.note_seen(at);
-                read_view.snapshot = Some(at);
+                read_view.give(server, at);
                 let mut answers = answers.iter();
                 let seen = answers.next().and_then(see).ok_or(RequestError::UnexpectedAnswer)?;
                 if read_view.store_answers(server, answers) {

@@ -13,6 +13,8 @@ pub struct ReadView {
     proofs: Vec<ValueProof>,
     /// Number of proofs without an outcome.
     unasked: usize,
+    /// The server that has given the snapshot.
+    given_by: Option<ServerId>,
     /// Watched nodes that were used without a snapshot. The snapshot that a server gives later must
     /// precede their changes.
     used: UsedWatches,
@@ -55,6 +57,19 @@ impl ReadView {
         self.snapshot.is_none() && self.used.add(watch)
     }
 
+    /// Returns whether this server has given the snapshot: it changes nothing at or below it then.
+    pub fn is_given_by(&self, server: ServerId) -> bool {
+        self.given_by == Some(server)
+    }
+
+    /// Sets the snapshot that a server has given or served.
+    pub(crate) fn give(&mut self, server: ServerId, snapshot: Timestamp) {
+        if self.snapshot.is_none() {
+            self.given_by = Some(server);
+        }
+        self.snapshot = Some(snapshot);
+    }
+
     /// Returns whether the view has no snapshot but has used watched nodes.
     pub fn has_used(&self) -> bool {
         self.snapshot.is_none() && self.used.server().is_some()
@@ -66,8 +81,10 @@ impl ReadView {
     }
 
     /// Sets the snapshot if what was used has changed at or before `at`.
-    pub(crate) fn pin(&mut self, at: Timestamp) -> Result<(), RequestError> {
-        self.snapshot = self.used.earlier(at)?;
+    pub(crate) fn pin(&mut self, server: ServerId, at: Timestamp) -> Result<(), RequestError> {
+        if let Some(earlier) = self.used.earlier(at)? {
+            self.give(server, earlier);
+        }
         Ok(())
     }
 

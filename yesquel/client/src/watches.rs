@@ -88,9 +88,10 @@ impl Watches {
 pub(crate) struct UsedWatches(Vec<Watch>);
 
 impl UsedWatches {
-    /// Adds a watch; returns whether it is at the same server as the others.
+    /// Adds a watch that is valid. Returns false if it does not fit the others: it is at another
+    /// server, or one of them has ended. The node of the new one may have been read after that.
     pub(crate) fn add(&mut self, watch: &Watch) -> bool {
-        let fits = self.server().is_none_or(|server| server == watch.server);
+        let fits = self.server().is_none_or(|server| server == watch.server) && self.ended_at().is_none();
         if fits {
             self.0.push(watch.clone());
         }
@@ -121,9 +122,19 @@ impl UsedWatches {
 
 impl<T: Transport> Client<T> {
     /// Takes the notices of all changes at a server that were acknowledged to any client before
-    /// this call. Costs no round trip.
-    pub fn take_notices(&self, server: ServerId) {
-        self.transport.take_notices(server, &mut |event| self.watches.on_event(server, event));
+    /// this call. Costs no round trip. Returns false if another thread waits for a reply there.
+    pub fn take_notices(&self, server: ServerId) -> bool {
+        self.transport.take_notices(server, false, &mut |event| self.watches.on_event(server, event))
+    }
+
+    /// Like [`take_notices`](Self::take_notices), after the other thread.
+    pub(crate) fn wait_for_notices(&self, server: ServerId) {
+        self.transport.take_notices(server, true, &mut |event| self.watches.on_event(server, event));
+    }
+
+    /// Whether nodes of a server can be watched.
+    pub fn can_watch(&self, server: ServerId) -> bool {
+        self.transport.can_watch(server)
     }
 
     /// Ends all watches at a server.

@@ -132,7 +132,13 @@ async fn transfer(client: &Client<Network>, from: Account, to: Account, amount: 
     }
     let mut writes = Writes::new();
     put(&mut writes, from, all[&from] - amount);
-    put(&mut writes, to, all[&to] + amount);
+    // Some write two accounts of a server, so that transactions meet there in parts.
+    let third = (to.0, (to.1 + 1) % ACCOUNTS);
+    let shared = if amount % 2 == 0 && third != from { 1 } else { 0 };
+    put(&mut writes, to, all[&to] + amount - shared);
+    if shared > 0 {
+        put(&mut writes, third, all[&third] + shared);
+    }
     match client.commit(snapshot, &writes).await {
         Ok(_) => count(&seen.committed),
         Err(CommitError::Unknown(_)) => count(&seen.unknown),

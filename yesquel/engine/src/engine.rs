@@ -17,6 +17,7 @@ mod votes;
 
 use crate::{
     answer::{AnswerBuffers, ReadContext},
+    commit_counts::CommitCounts,
     effects::{Caller, Effects, Now, Stop},
     leases::Leases,
     load::HotKeySamples,
@@ -87,6 +88,8 @@ pub struct Engine {
     pub(crate) ceiling: Timestamp,
     pub(crate) ceiling_before: Timestamp,
     pub(crate) ceiling_lsn: u64,
+    /// Whether replies wait until the records that they depend on are on disk, by the log.
+    pub(crate) is_synced: bool,
     /// Set once the log takes no more records: no snapshot above it is given.
     pub(crate) frozen: Option<Frozen>,
     pub(crate) store: NodeStore,
@@ -126,6 +129,7 @@ pub struct Engine {
     /// Nodes over the load limit, and the keys to split them at.
     hot: Vec<(NodeId, Key)>,
     pub(crate) counts: EngineCounts,
+    pub(crate) commit_counts: CommitCounts,
     /// Read requests that threads answered concurrently.
     pub(crate) lookups: ShardedCounter,
     /// Questions in these beyond the first of each request.
@@ -172,6 +176,7 @@ impl Engine {
             ceiling: Timestamp::ZERO,
             ceiling_before: Timestamp::ZERO,
             ceiling_lsn: 0,
+            is_synced: true,
             frozen: None,
             store: NodeStore::new(NodeLimits {
                 cells_max: settings.node_cells_max,
@@ -202,6 +207,7 @@ impl Engine {
             samples: HotKeySamples::default(),
             hot: Vec::new(),
             counts: EngineCounts::default(),
+            commit_counts: CommitCounts::default(),
             lookups: ShardedCounter::default(),
             extra_questions: ShardedCounter::default(),
         }
@@ -240,6 +246,11 @@ impl Engine {
     /// Oldest readable snapshot.
     pub fn oldest_snapshot(&self) -> Timestamp {
         self.snapshots.oldest_served()
+    }
+
+    /// Number of ends of transactions of several servers that are remembered.
+    pub fn ends(&self) -> usize {
+        self.outcomes.ends()
     }
 
     /// Whether a snapshot may be read: it is the oldest held one, or not below the next held one.

@@ -10,6 +10,7 @@ mod cell;
 mod cells;
 mod checkpoint;
 mod checkpoint_copies;
+mod commit_counts;
 mod effects;
 mod engine;
 mod leases;

@@ -119,6 +119,9 @@ pub enum LogRecord<'a> {
         /// The next readable one.
         next: Timestamp,
     },
+    /// Whether replies wait until the records that they depend on are on disk, from here on. Without
+    /// such a record they do.
+    Synced(bool),
     /// A part of a node's state. Only checkpoints have these, and the next two.
     Node {
         /// The node.
@@ -163,6 +166,7 @@ const REFUSE: u8 = 14;
 const GIVE_UP: u8 = 15;
 const SETTLED: u8 = 16;
 const HORIZON: u8 = 17;
+const SYNCED: u8 = 20;
 const GROUP: u8 = 18;
 const LOW_WATER: u8 = 32;
 const NODE: u8 = 33;
@@ -246,6 +250,9 @@ impl<'a> LogRecord<'a> {
             }
             LogRecord::LowWater { low, next } => {
                 writer.byte(LOW_WATER).timestamp(*low).timestamp(*next);
+            }
+            LogRecord::Synced(is_synced) => {
+                writer.byte(SYNCED).flag(*is_synced);
             }
             LogRecord::Node { node, items } => {
                 writer.byte(NODE).node(*node).bytes(items.bytes());
@@ -336,6 +343,7 @@ impl<'a> LogRecord<'a> {
             CEILING => LogRecord::Ceiling(reader.timestamp()?),
             COUNTER => LogRecord::Counter { node: reader.node()?, next: reader.number()? },
             LOW_WATER => LogRecord::LowWater { low: reader.timestamp()?, next: reader.timestamp()? },
+            SYNCED => LogRecord::Synced(reader.flag()?),
             NODE => LogRecord::Node { node: reader.node()?, items: NodeItems::decode(reader.bytes()?)? },
             DEPARTED => LogRecord::Departed {
                 txn: reader.txn()?,
@@ -387,6 +395,7 @@ mod tests {
             LogRecord::Ceiling(at),
             LogRecord::Counter { node: NodeId::default(), next: 700 },
             LogRecord::LowWater { low: at, next: Timestamp(9) },
+            LogRecord::Synced(false),
             LogRecord::Node { node: NodeId::default(), items: NodeItems::written(&[]) },
             LogRecord::Departed { txn, until: at, operations: Operations::NONE },
             LogRecord::TreeDropped { tree: TreeId::default(), at },

@@ -199,8 +199,7 @@ fn requests() -> Vec<Vec<u8>> {
         Request::Decide { txn: last, birth: AT, participants, decision: Decision::Abort },
         Request::Lease {
             holder: TXN,
-            tree: node(0).tree,
-            range: KeyRange::from(*b"a"),
+            ranges: vec![(node(0).tree, KeyRange::from(*b"a"))],
             ms: 60,
             wait_ms: 60,
             seen,

@@ -105,6 +105,11 @@ pub struct GroupCore {
     records: RecordBatch,
     held: HeldReplies,
     synced: u64,
+    /// Whether the group has begun to serve since its start.
+    has_begun: bool,
+    /// No reply leaves before this record is on disk: it says that later ones may leave earlier than
+    /// the records that they depend on.
+    unsynced_lsn: u64,
     /// Error after which nothing becomes durable any more.
     failed: Option<String>,
     sync_wanted: Option<SyncWanted>,
@@ -149,6 +154,8 @@ impl GroupCore {
             records: RecordBatch::default(),
             held: HeldReplies::default(),
             synced,
+            has_begun: durability.is_none(),
+            unsynced_lsn: 0,
             failed: None,
             sync_wanted: None,
             queries: Vec::new(),
@@ -233,6 +240,7 @@ impl GroupCore {
         own: Option<&mut Vec<u8>>,
         sink: &dyn ReplySink,
     ) -> Result<Settled, Malformed> {
+        self.begin(now);
         let handled = match self.watch.state() {
             _ if PeerReport::is_report(request) => self.exchange(now, caller, request),
             ClockState::Agrees | ClockState::Alone
@@ -250,6 +258,29 @@ impl GroupCore {
         };
         let settled = self.settle(own.map(|buffer| (caller, buffer)), sink);
         handled.map(|()| settled)
+    }
+
+    /// Begins to serve, once the clock is known to be right.
+    fn begin(&mut self, now: Now) {
+        if self.has_begun || !self.watch.state().serves() {
+            return;
+        }
+        self.has_begun = true;
+        let is_synced = self.durability == Some(Durability::Sync);
+        self.engine.begin(now, is_synced, &mut self.effects);
+        if !is_synced {
+            self.unsynced_lsn = self.engine.lsn();
+            self.sync_wanted = Some(SyncWanted::Now);
+        }
+    }
+
+    /// Whether replies may leave before the records that they depend on are on disk.
+    fn answers_early(&self) -> bool {
+        match self.durability {
+            None => true,
+            Some(Durability::Sync) => false,
+            Some(Durability::Interval(_) | Durability::None) => self.unsynced_lsn <= self.synced,
+        }
     }
 
     /// Returns the report to other servers.
@@ -337,11 +368,11 @@ impl GroupCore {
     /// Appends the answer to `reply` if the request is a read that changes nothing and need not
     /// wait. Returns whether it is.
     pub fn peek(&self, now: Now, request: &[u8], reply: &mut Vec<u8>) -> bool {
-        if !self.watch.state().serves() {
+        if !self.has_begun || !self.watch.state().serves() {
             return false;
         }
         match self.engine.peek(now, request, reply) {
-            Some(needs_lsn) if self.durability != Some(Durability::Sync) || needs_lsn <= self.synced => true,
+            Some(needs_lsn) if needs_lsn <= self.synced || self.answers_early() => true,
             Some(_) => {
                 reply.clear();
                 false
@@ -354,6 +385,7 @@ impl GroupCore {
     pub fn tick(&mut self, now: Now, sink: &dyn ReplySink) -> Settled {
         self.note_clock_state(now);
         if self.watch.state().serves() {
+            self.begin(now);
             self.handle_early(now);
             self.engine.tick(now, &mut self.effects);
         }
@@ -408,12 +440,16 @@ impl GroupCore {
 
     /// Shuts down in order: no more timestamps are given out.
     pub fn end(&mut self, sink: &dyn ReplySink) -> Settled {
-        self.engine.end(&mut self.effects);
+        // Before that, nothing was given out.
+        if self.has_begun {
+            self.engine.end(&mut self.effects);
+        }
         self.settle(None, sink)
     }
 
     /// Passes on the effects of a step. The reply to `own` is put into its buffer.
     fn settle(&mut self, mut own: Option<(Caller, &mut Vec<u8>)>, sink: &dyn ReplySink) -> Settled {
+        let answers_early = self.answers_early();
         let GroupCore { engine, effects, records, held, synced, queries, failed, .. } = self;
         let mut settled = Settled::default();
         for (connection, notice) in engine.take_notices() {
@@ -423,16 +459,13 @@ impl GroupCore {
         for reply in &effects.replies {
             let bytes = &effects.bytes[reply.bytes.clone()];
             let is_configured = reply.durability == ReplyDurability::Configured;
-            let waits = reply.needs_lsn > *synced
-                && match self.durability {
-                    None => false,
-                    Some(Durability::Sync) => true,
-                    Some(_) => !is_configured,
-                };
+            let is_early = self.durability.is_none() || (is_configured && answers_early);
+            let waits = reply.needs_lsn > *synced && !is_early;
             if waits && failed.is_none() {
                 let wanted = match reply.durability {
                     _ if self.durability == Some(Durability::Sync) => None,
-                    ReplyDurability::Configured => None,
+                    // Until it is on disk that replies will not wait.
+                    ReplyDurability::Configured => Some(SyncWanted::Now),
                     ReplyDurability::Synced => Some(SyncWanted::WithinASecond),
                     ReplyDurability::SyncedNow => Some(SyncWanted::Now),
                 };

@@ -83,6 +83,8 @@ pub(crate) enum SimulationEvent {
     Cut { link: usize, cut: Cut },
     /// A task's pause ends.
     Wake(Waker),
+    /// A client process goes on.
+    GoesOn,
 }
 
 /// How often each event happened in a run.
@@ -198,6 +200,10 @@ pub(crate) struct ClientProcess {
     deaths: Vec<(u64, bool)>,
     /// The calls whose connections break, how long after the call, and how.
     cuts: Vec<(u64, u64, Cut)>,
+    /// The calls after which it is stopped, and for how long.
+    stops: Vec<(u64, u64)>,
+    /// It is stopped until then.
+    pub(crate) stopped_until_us: u64,
     heartbeats: Option<Weak<dyn HeartbeatSource>>,
     /// What it knows of the groups.
     pub(crate) routes: BTreeMap<usize, GroupRoute<usize>>,
@@ -302,6 +308,9 @@ impl Cluster {
                     let cut = Cut { requests, late_us, replies };
                     cluster.processes[process].cuts.push((call, after_us, cut));
                 }
+                InjectedFault::Stop { process, call, us } => {
+                    cluster.processes[process].stops.push((call, us))
+                }
                 InjectedFault::Die { process, call, sent } => {
                     cluster.processes[process].deaths.push((call, sent))
                 }
@@ -335,6 +344,7 @@ impl Cluster {
                 | InjectedFault::Horizon { .. }
                 | InjectedFault::Relaxed { .. }
                 | InjectedFault::Die { .. }
+                | InjectedFault::Stop { .. }
                 | InjectedFault::CutCall { .. } => {}
             }
         }
@@ -454,6 +464,8 @@ impl Cluster {
                 }
             }
             SimulationEvent::Wake(waker) => waker.wake(),
+            // Its tasks are polled after each event.
+            SimulationEvent::GoesOn => {}
         }
     }
 
@@ -462,15 +474,19 @@ impl Cluster {
         self.servers.len()
     }
 
-    /// The end of a freeze of the server that an event concerns.
+    /// The end of a freeze of the server, or the client process, that an event concerns.
     fn frozen_until(&self, event: &SimulationEvent) -> Option<u64> {
         let server = match event {
             SimulationEvent::Message { link, .. }
             | SimulationEvent::Copy { link, copy: Copied::Request { .. }, .. }
             | SimulationEvent::Disconnected { link } => self.links[*link].server,
-            // A reply to a server.
             SimulationEvent::Reply { link, .. } | SimulationEvent::Copy { link, .. } => {
-                self.links[*link].peer.checked_sub(PROCESSES)?
+                let peer = self.links[*link].peer;
+                if let Some(process) = self.processes.get(peer).filter(|_| peer < PROCESSES) {
+                    return Some(process.stopped_until_us).filter(|until_us| *until_us > self.now_us());
+                }
+                // A reply to a server.
+                peer - PROCESSES
             }
             SimulationEvent::Write { server, .. }
             | SimulationEvent::Sync { server, .. }
@@ -545,6 +561,7 @@ impl Cluster {
             | InjectedFault::Horizon { .. }
             | InjectedFault::Relaxed { .. }
             | InjectedFault::Die { .. }
+            | InjectedFault::Stop { .. }
             | InjectedFault::CutCall { .. } => {}
         }
     }
@@ -556,6 +573,8 @@ impl Cluster {
         for process in &mut self.processes {
             process.deaths.clear();
             process.cuts.clear();
+            process.stops.clear();
+            process.stopped_until_us = 0;
         }
         for server in 0..self.servers.len() {
             let of = &mut self.servers[server];
@@ -566,6 +585,11 @@ impl Cluster {
                 _ => of.disk.repair(),
             }
         }
+    }
+
+    /// Whether the process of a task is stopped.
+    pub(crate) fn is_stopped(&self, task: usize) -> bool {
+        task < TASKS && self.processes[process_of(task)].stopped_until_us > self.now_us()
     }
 
     /// The process of the task that is being polled, if it is a client's.

@@ -77,6 +77,16 @@ pub enum InjectedFault {
         /// Whether the call is still sent.
         sent: bool,
     },
+    /// A client process is stopped for a while once it has made a call, as by SIGSTOP: its connections
+    /// stay.
+    Stop {
+        /// The process.
+        process: usize,
+        /// Number of the call in the process's life.
+        call: u64,
+        /// For how long.
+        us: u64,
+    },
     /// The connection between a client, or another server, and a server breaks. Of the messages in
     /// flight each way so many quarters still arrive; the requests that much later, perhaps after
     /// requests of the next connection.
@@ -307,6 +317,10 @@ fn client_faults(random: &mut Random, kinds: &mut Kinds, faults: &mut Vec<Inject
     for _ in 0..kinds.count(random, 4) {
         let (process, call) = (any_process(random), random.next(500));
         faults.push(InjectedFault::Die { process, call, sent: random.next(2) == 0 });
+    }
+    for _ in 0..kinds.count(random, 8) {
+        let (process, call) = (any_process(random), random.next(300));
+        faults.push(InjectedFault::Stop { process, call, us: random.next(3_000_000) });
     }
 }
 

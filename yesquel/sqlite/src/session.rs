@@ -172,7 +172,7 @@ impl SqlSession {
         if code == ResultCode::BUSY_SNAPSHOT {
             self.lost = Some(code);
             // A schema change has failed by a conflict: the next one takes a lease.
-            self.leases.wanted = self.changed.first().map(|cookies| (*cookies, None));
+            self.leases.wanted = (!self.changed.is_empty()).then(|| (self.changed.clone(), None));
         }
         code
     }

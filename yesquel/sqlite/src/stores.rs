@@ -165,8 +165,6 @@ impl Drop for StoreRef {
             std::mem::forget(self.0.take());
             return;
         }
-        // Without a lock: nobody else waits for these replies.
-        self.store().settle();
         // The next opener of the folder must find it either shared or closed.
         let mut open = open_stores();
         let Some(store) = self.0.take() else { return };

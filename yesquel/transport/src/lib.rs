@@ -126,6 +126,11 @@ pub trait Transport {
     /// the process exits, it waits until the server's machine has the request.
     fn send(&self, server: ServerId, request: &[u8], handler: ReplyHandler);
 
+    /// Whether nodes of a server can be watched.
+    fn can_watch(&self, _server: ServerId) -> bool {
+        false
+    }
+
     /// Takes the correction of a request to a group. Returns whether the transport knows more than
     /// before of where the group is; the request can then be repeated at once.
     fn correct(&self, _group: ServerId, _correction: &Correction<'_>) -> bool {
@@ -152,8 +157,11 @@ pub trait Transport {
     }
 
     /// Delivers the notices of all changes that the server has acknowledged to any client before
-    /// this call. Sends nothing.
-    fn take_notices(&self, _server: ServerId, _see: &mut dyn FnMut(WatchEvent)) {}
+    /// this call. Sends nothing. Returns false if it would have to wait for another thread's reply;
+    /// with `waits`, it waits.
+    fn take_notices(&self, _server: ServerId, _waits: bool, _see: &mut dyn FnMut(WatchEvent)) -> bool {
+        false
+    }
 
     /// Ends all watches at a server.
     fn end_watches(&self, _server: ServerId, _see: &mut dyn FnMut(WatchEvent)) {}
@@ -162,9 +170,6 @@ pub trait Transport {
     fn is_connected(&self) -> bool {
         true
     }
-
-    /// Waits a moment until the servers' machines have what was sent.
-    fn settle(&self) {}
 
     /// The time of a monotonic clock.
     fn uptime(&self) -> Duration {
@@ -201,6 +206,10 @@ impl<'b, T: Transport> Transport for &'b T {
         (**self).send(server, request, handler);
     }
 
+    fn can_watch(&self, server: ServerId) -> bool {
+        (**self).can_watch(server)
+    }
+
     fn correct(&self, group: ServerId, correction: &Correction<'_>) -> bool {
         (**self).correct(group, correction)
     }
@@ -222,8 +231,8 @@ impl<'b, T: Transport> Transport for &'b T {
         (**self).ask_watching(server, request, see)
     }
 
-    fn take_notices(&self, server: ServerId, see: &mut dyn FnMut(WatchEvent)) {
-        (**self).take_notices(server, see);
+    fn take_notices(&self, server: ServerId, waits: bool, see: &mut dyn FnMut(WatchEvent)) -> bool {
+        (**self).take_notices(server, waits, see)
     }
 
     fn end_watches(&self, server: ServerId, see: &mut dyn FnMut(WatchEvent)) {
@@ -232,10 +241,6 @@ impl<'b, T: Transport> Transport for &'b T {
 
     fn is_connected(&self) -> bool {
         (**self).is_connected()
-    }
-
-    fn settle(&self) {
-        (**self).settle();
     }
 
     fn uptime(&self) -> Duration {

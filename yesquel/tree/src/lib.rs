@@ -19,6 +19,7 @@ mod search;
 mod split;
 mod stored;
 mod transaction;
+mod watch;
 mod watched;
 mod write;
 

@@ -3,6 +3,7 @@
 
 mod bulk_load;
 mod commit;
+mod many;
 
 use crate::{
     Tree, TreeError, Trees,

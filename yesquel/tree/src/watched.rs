@@ -1,12 +1,7 @@
 //! Leaves that a client watches, which its transactions share: a leaf that was read again and again
 //! is fetched whole, and read without asking until the server says that it changes.
 
-use crate::{
-    Tree, TreeError, TreeTransaction,
-    cache::Goal,
-    page::Page,
-    search::{Fetched, PageRequest},
-};
+use crate::{cache::Goal, page::Page};
 use rustc_hash::FxHashMap;
 use std::{
     sync::{
@@ -16,9 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 use yesquel_client::{ReadView, Watch};
-use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp};
-use yesquel_transport::Transport;
-use yesquel_wire::{Direction, Question, Scan};
+use yesquel_model::{NodeId, Timestamp};
 
 /// Bytes of watched leaves that a client keeps. Then it watches no more, and in the end begins anew.
 const BYTES_MAX: usize = 16 << 20;
@@ -45,12 +38,13 @@ pub(crate) enum WatchUse {
     AtPresent,
 }
 
+/// Leaf that the client watches.
 #[derive(Debug)]
-struct WatchedLeaf {
-    page: Arc<Page>,
+pub(crate) struct WatchedLeaf {
+    pub(crate) page: Arc<Page>,
     /// Snapshot at which it was read.
-    since: Timestamp,
-    watch: Watch,
+    pub(crate) since: Timestamp,
+    pub(crate) watch: Watch,
 }
 
 /// Reads of a leaf that asked a server.
@@ -128,17 +122,29 @@ impl WatchedLeaves {
         self.is_unused.store(!is_used, Relaxed);
     }
 
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_used(&self) -> bool {
+        !self.is_unused.load(Relaxed)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Relaxed) == 0
     }
 
     /// Returns a leaf for a read view, if the goal is in it. `may_use_now`: the view needs no
     /// snapshot.
-    fn get(&self, view: &mut ReadView, may_use_now: bool, node: NodeId, goal: Goal<'_>) -> Option<Arc<Page>> {
+    pub(crate) fn get(
+        &self,
+        view: &mut ReadView,
+        may_use_now: bool,
+        node: NodeId,
+        goal: Goal<'_>,
+    ) -> Option<Arc<Page>> {
         let mut leaves = self.lock();
         let leaf = leaves.by_node.get(&node)?;
         let is_right = match view.snapshot {
-            Some(snapshot) => leaf.since <= snapshot && leaf.watch.covers(snapshot),
+            Some(snapshot) => {
+                view.is_given_by(node.server) && leaf.since <= snapshot && leaf.watch.covers(snapshot)
+            }
             None => {
                 may_use_now
                     && leaf.watch.is_valid()
@@ -156,7 +162,7 @@ impl WatchedLeaves {
 
     /// Counts a read that asks a server. Returns whether the leaf should be watched. Those of a
     /// server end first if there are too many.
-    fn is_wanted(&self, node: NodeId, end_all: impl FnOnce()) -> bool {
+    pub(crate) fn is_wanted(&self, node: NodeId, end_all: impl FnOnce()) -> bool {
         let mut leaves = self.lock();
         let is_wanted = leaves.is_read_often(node) && leaves.has_room();
         if is_wanted && leaves.by_node.is_empty() && !self.is_empty() {
@@ -166,93 +172,12 @@ impl WatchedLeaves {
         is_wanted
     }
 
-    fn keep(&self, leaf: WatchedLeaf) {
+    pub(crate) fn keep(&self, leaf: WatchedLeaf) {
         let mut leaves = self.lock();
         let node = leaf.page.node;
         leaves.remove(node);
         leaves.bytes += leaf.page.cells.weight();
         leaves.by_node.insert(node, leaf);
         self.count.store(leaves.by_node.len(), Relaxed);
-    }
-}
-
-impl<T: Transport> TreeTransaction<'_, T> {
-    /// Lets the transaction use leaves that the client watches. `only_reads`: it writes nothing, so
-    /// that it needs no snapshot as long as watched leaves have all that it reads. What it sees
-    /// includes every commit that was acknowledged before its first read.
-    pub fn use_watched(&mut self, only_reads: bool) {
-        self.watch_use = match only_reads {
-            _ if self.trees.watched.is_unused.load(Relaxed) => WatchUse::Never,
-            true => WatchUse::AtPresent,
-            false => WatchUse::AtSnapshot,
-        };
-    }
-
-    /// Whether trees can be read at the transaction's own view.
-    fn may_watch(&self) -> bool {
-        self.watch_use != WatchUse::Never && self.bulk_loads.is_none()
-    }
-
-    /// Returns a watched leaf, if it is right for this transaction.
-    pub(crate) fn watched(&mut self, tree: Tree, node: NodeId, goal: Goal<'_>) -> Option<Arc<Page>> {
-        let leaves = &self.trees.watched;
-        if !self.may_watch() || leaves.is_empty() {
-            return None;
-        }
-        let may_use_now = self.watch_use == WatchUse::AtPresent;
-        // Open proofs must be asked first.
-        if self.view.snapshot.is_none() && !(may_use_now && self.view.all_answered()) {
-            return None;
-        }
-        if self.noticed_at != Some(self.view.snapshot) {
-            self.trees.client.take_notices(node.server);
-            self.noticed_at = Some(self.view.snapshot);
-        }
-        let page = leaves.get(&mut self.view, may_use_now, node, goal)?;
-        Some(self.pages.keep_shared(tree.root, page))
-    }
-
-    /// Before a read that asks a server: reads the whole leaf and watches it, if it was read often.
-    /// `None`: read it in the usual way.
-    pub(crate) fn watch(
-        &mut self,
-        tree: Tree,
-        node: NodeId,
-        goal: Goal<'_>,
-    ) -> Result<Option<Arc<Page>>, TreeError> {
-        let trees = self.trees;
-        let end_all = || trees.client.end_watches(node.server);
-        if !self.may_watch() || !trees.watched.is_wanted(node, end_all) {
-            return Ok(None);
-        }
-        let near = match goal {
-            Goal::At(key) => Some(key.into()),
-            Goal::Below(_) => None,
-        };
-        let all = Scan { near, bytes_max: PageRequest::BYTES_MAX, ..Scan::all() };
-        let question = Question::Scan { node, scan: all.into() };
-        let Some((reply, watch)) = trees.client.watch_at(&mut self.view, node, question)? else {
-            return Ok(None);
-        };
-        self.note_asked();
-        let answer = reply.answers().and_then(|answers| answers.iter().next());
-        let range = (&KeyRange::all(), Direction::Up);
-        let (Fetched::Leaf(page), false) = trees.scanned(self.view.snapshot, node, range, answer)? else {
-            return Ok(None);
-        };
-        if !goal.is_in(&page.fence) {
-            return Ok(None);
-        }
-        let page = self.pages.keep(tree.root, page);
-        if let (Some(watch), Some(since)) = (watch, self.view.snapshot) {
-            trees.watched.keep(WatchedLeaf { page: Arc::clone(&page), since, watch });
-        }
-        Ok(Some(page))
-    }
-
-    /// Gives the transaction a snapshot, which a transaction that writes needs.
-    pub async fn pin(&mut self, server: ServerId) -> Result<(), TreeError> {
-        self.watch_use = self.watch_use.min(WatchUse::AtSnapshot);
-        if self.view.has_used() { self.read_proofs(server).await } else { Ok(()) }
     }
 }

@@ -21,6 +21,31 @@ pub const CREDENTIAL_BYTES_MAX: usize = 1024;
 /// that may overtake others.
 pub const LANE: u64 = 1 << 63;
 
+/// Bits of a client number that mark a connection for notices. The lowest bits are the number in its
+/// socket's name, see [`watcher`].
+const WATCHER: u64 = LANE | 1 << 62;
+const NAME_BITS: u32 = 20;
+
+/// Returns the number with which a client greets on its connection for notices: a server sends
+/// notices only if the socket's name that it sees is the same, so that no program is in between
+/// which could delay them. `name` is the number that Linux has given the socket as its abstract
+/// name.
+pub fn watcher(client: u64, name: u32) -> u64 {
+    (client << NAME_BITS) & !(u64::MAX << 62) | u64::from(name) | WATCHER
+}
+
+/// Returns whether a connection with this client number, from a socket with this name, gets notices.
+pub fn is_watcher(client: u64, name: Option<u32>) -> bool {
+    let named = client & !(u64::MAX << NAME_BITS);
+    client & WATCHER == WATCHER && name.map(u64::from) == Some(named)
+}
+
+/// Returns the number in an abstract socket name that Linux has chosen: five hexadecimal digits.
+pub fn name_number(abstract_name: &[u8]) -> Option<u32> {
+    let digits = std::str::from_utf8(abstract_name).ok().filter(|digits| digits.len() == 5)?;
+    u32::from_str_radix(digits, 16).ok()
+}
+
 /// Bytes before the body: the magic and the body's length.
 const HEAD_BYTES: usize = MAGIC.len() + 4;
 

@@ -87,6 +87,14 @@ impl Transport for AnyTransport {
         }
     }
 
+    fn can_watch(&self, server: ServerId) -> bool {
+        match self.to(server) {
+            // Its reads cost no round trip.
+            Way::Embedded(_) => false,
+            Way::Sockets(sockets) => sockets.can_watch(server),
+        }
+    }
+
     fn ask_watching(
         &self,
         server: ServerId,
@@ -94,15 +102,15 @@ impl Transport for AnyTransport {
         see: &mut dyn FnMut(WatchEvent),
     ) -> Option<Vec<u8>> {
         match self.to(server) {
-            // Its reads cost no round trip.
             Way::Embedded(_) => None,
             Way::Sockets(sockets) => sockets.ask_watching(server, request, see),
         }
     }
 
-    fn take_notices(&self, server: ServerId, see: &mut dyn FnMut(WatchEvent)) {
-        if let Way::Sockets(sockets) = self.to(server) {
-            sockets.take_notices(server, see);
+    fn take_notices(&self, server: ServerId, waits: bool, see: &mut dyn FnMut(WatchEvent)) -> bool {
+        match self.to(server) {
+            Way::Embedded(_) => false,
+            Way::Sockets(sockets) => sockets.take_notices(server, waits, see),
         }
     }
 
@@ -116,12 +124,6 @@ impl Transport for AnyTransport {
         match self.own() {
             Way::Embedded(_) => true,
             Way::Sockets(sockets) => sockets.is_connected(),
-        }
-    }
-
-    fn settle(&self) {
-        if let Way::Sockets(sockets) = self.own() {
-            sockets.settle();
         }
     }
 

@@ -10,6 +10,7 @@ use crate::{
 use std::{
     io,
     ops::ControlFlow,
+    sync::mpsc::{self, Receiver, SyncSender, TrySendError},
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -141,8 +142,10 @@ impl Host {
         let peers = Peers::start(embedded.core(), client_number(), peers)?;
         let ending = StopFlag::default();
         let (served, by, ends) = (embedded.clone(), transport.clone(), ending.clone());
+        let (serving, serves) = mpsc::sync_channel(1);
+        let serving = Some(serving).filter(|_| has_peers);
         let thread = thread::Builder::new().name("yesquel-maintenance".to_owned());
-        let maintenance = thread.spawn(move || maintain(&served, by, &settings, &peers, &ends));
+        let maintenance = thread.spawn(move || maintain(&served, by, &settings, &peers, &ends, serving));
         let maintenance = maintenance.map_err(thread_error)?;
         let mut host = Host {
             embedded,
@@ -159,7 +162,7 @@ impl Host {
             // The server serves nothing before it has compared its clock, which needs its sockets.
             let (served, ends) = (host.embedded.clone(), host.ending.clone());
             let thread = thread::Builder::new().name("yesquel-catalog".to_owned());
-            let thread = thread.spawn(move || create_catalog_later(&served, server, &ends));
+            let thread = thread.spawn(move || create_catalog_later(&served, server, &ends, &serves));
             host.catalog = Some(thread.map_err(thread_error)?);
         } else {
             create_catalog(&host.embedded, server)?;
@@ -204,15 +207,20 @@ fn create_catalog(embedded: &EmbeddedServer, server: ServerId) -> Result<(), Tre
     Ok(())
 }
 
-/// Creates the catalog as soon as the server serves.
-fn create_catalog_later(embedded: &EmbeddedServer, server: ServerId, ending: &StopFlag) {
+/// Creates the catalog as soon as the server serves, which the channel announces.
+fn create_catalog_later(
+    embedded: &EmbeddedServer,
+    server: ServerId,
+    ending: &StopFlag,
+    serves: &Receiver<()>,
+) {
     let _guard = ending.cancel_calls();
     while !ending.is_set() {
-        match create_catalog(embedded, server) {
-            Err(error) if !embedded.core().clock_state().serves() => {
+        match create_catalog(embedded, server).map_err(Error::from) {
+            Err(error @ Error::ClockDiffers(_)) => {
                 tracing::warn!(%error, "the server serves nothing until its clock is right");
-                while !ending.is_set() && !embedded.core().clock_state().serves() {
-                    thread::sleep(TICK);
+                if serves.recv().is_err() {
+                    return;
                 }
             }
             Err(error) => return tracing::error!(%error, "the catalog cannot be created"),
@@ -221,13 +229,15 @@ fn create_catalog_later(embedded: &EmbeddedServer, server: ServerId, ending: &St
     }
 }
 
-/// Splits large nodes and ticks until the server stops.
+/// Splits large nodes and ticks until the server stops. Announces that the server serves, until the
+/// receiver is gone.
 fn maintain(
     embedded: &EmbeddedServer,
     transport: AnyTransport,
     settings: &EngineSettings,
     peers: &Peers,
     ending: &StopFlag,
+    mut serving: Option<SyncSender<()>>,
 ) {
     // A call to the home group ends early when the server stops.
     let _guard = ending.cancel_calls();
@@ -238,6 +248,10 @@ fn maintain(
     while !ending.is_set() {
         let work = embedded.core().wait_for_work(TICK);
         embedded.tick();
+        serving = serving.filter(|serving| {
+            !embedded.core().clock_state().serves()
+                || serving.try_send(()) != Err(TrySendError::Disconnected(()))
+        });
         peers.ask(embedded.core().take_queries());
         let performed = maintainer.perform(work, plan, |_, node, done| log_failure(node, done, ending));
         if block_on(performed).is_break() {

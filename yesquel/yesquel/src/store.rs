@@ -119,11 +119,6 @@ impl Store {
         self.inner.trees.client().is_connected()
     }
 
-    /// Waits a moment until the server's machine has what was sent, before the process may exit.
-    pub fn settle(&self) {
-        self.inner.trees.client().settle();
-    }
-
     /// Sets how many bytes later transactions buffer for maps that they create before they send
     /// them ahead of the commit. Default: 32 MiB.
     pub fn set_bulk_load_bytes(&self, bytes: usize) {

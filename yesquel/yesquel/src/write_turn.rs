@@ -1,6 +1,6 @@
 //! Writes that wait for leases of others: after a refusal they queue for leases of their own.
 
-use crate::{Database, Error, Transaction, lease::wait_for_lease};
+use crate::{Database, Error, Transaction, lease::wait_for_leases};
 use std::{
     collections::BTreeMap,
     thread,
@@ -27,18 +27,15 @@ struct WriteTurn<'a> {
 }
 
 impl<'a> WriteTurn<'a> {
-    /// Waits for leases of the given ranges, in their order, which is the same for all writes, so
-    /// that there is no deadlock.
+    /// Waits for leases of the given ranges.
     fn wait(
         database: &'a Database,
         ranges: BTreeMap<NodeId, KeyRange>,
         until: Instant,
     ) -> Result<WriteTurn<'a>, Error> {
         let turn = WriteTurn { database, holder: database.trees().client().new_lease_holder(), ranges };
-        for (root, range) in &turn.ranges {
-            let rest = until.saturating_duration_since(Instant::now());
-            wait_for_lease(database, *root, range.clone(), &turn.holder, TURN_TIME, rest)?;
-        }
+        let rest = until.saturating_duration_since(Instant::now());
+        wait_for_leases(database, turn.ranges.clone(), &turn.holder, TURN_TIME, rest)?;
         Ok(turn)
     }
 

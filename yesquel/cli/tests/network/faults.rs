@@ -90,8 +90,9 @@ impl FaultKind {
     /// Number of faults of this kind in a long round.
     fn count(self) -> usize {
         match self {
-            FaultKind::KillServer => 8,
-            FaultKind::KillSome | FaultKind::StopServer | FaultKind::KillClient => 3,
+            FaultKind::KillServer => 12,
+            FaultKind::KillSome => 5,
+            FaultKind::StopServer | FaultKind::KillClient => 3,
             FaultKind::CutServers | FaultKind::CutOneWay | FaultKind::KillCutOffClient => 2,
             _ => 1,
         }
@@ -143,7 +144,7 @@ impl NetworkFault {
     fn drawn(kind: FaultKind, random: &mut Random, is_long: bool, has_netem: bool) -> NetworkFault {
         let group = random.next(GROUPS as u64) as usize;
         let client = random.next(CLIENTS as u64) as usize;
-        let ms = if is_long { 300 + random.next(4_000) } else { 200 + random.next(400) };
+        let ms = if is_long { 300 + random.next(2_500) } else { 200 + random.next(400) };
         let pause_ms = if random.next(2) == 0 { 0 } else { random.next(1_500) };
         let servers: Vec<Machine> = (0..GROUPS).map(Machine).collect();
         let clients: Vec<Machine> = (GROUPS..GROUPS + CLIENTS).map(Machine).collect();

@@ -265,7 +265,11 @@ impl Engine {
                 Decision::Commit(at) => Decision::Commit(at.max(prepared.at)),
                 Decision::Abort => Decision::Abort,
             };
-            let ended = prepared.ends_lease.filter(|_| matches!(decision, Decision::Commit(_)));
+            let commits = matches!(decision, Decision::Commit(_));
+            let ended = prepared.ends_lease.filter(|_| commits);
+            if commits && prepared.participants.first() == Some(&self.settings.server) {
+                self.commit_counts.committed(prepared.participants.len());
+            }
             let (birth, all) = (prepared.birth, Arc::clone(&prepared.participants));
             let encoded = Participants::encode(&all);
             // They are in order.

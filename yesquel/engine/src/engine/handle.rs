@@ -13,7 +13,7 @@ use crate::{
     transaction::KnownVote,
     wanted_lease::WantedLease,
 };
-use yesquel_model::{Refusal, TreeId, TxnId};
+use yesquel_model::{Conflict, Refusal, TreeId, TxnId};
 use yesquel_wire::{Malformed, Participants, Reply, Request, Vote};
 
 /// The arrival of a request that comes now.
@@ -47,6 +47,9 @@ impl Engine {
             return Ok(());
         }
         let request = Request::decode(bytes)?;
+        if arrival == ARRIVES_NOW {
+            self.commit_counts.received(&request);
+        }
         if matches!(request, Request::Lease { .. }) {
             // Requests that wait for an expired lease come first.
             self.serve_leases(now, effects);
@@ -165,7 +168,11 @@ impl Engine {
             }
             Err(Stop::Refuse(operation, refusal)) => {
                 match refusal {
-                    Refusal::Conflict(_) => self.counts.conflicts += 1,
+                    Refusal::Conflict(conflict) => {
+                        self.counts.conflicts += 1;
+                        let is_prepared = matches!(conflict, Conflict::Prepared { .. });
+                        self.commit_counts.refused_prepared += u64::from(is_prepared);
+                    }
                     Refusal::Moved(_) => self.counts.moved += 1,
                     _ => {}
                 }
@@ -264,6 +271,7 @@ impl Engine {
             }
             Request::Decide { txn, birth, participants, decision } => {
                 durability = ReplyDurability::Synced;
+                self.count_recovery_end(txn, None);
                 self.decide(txn, (birth, participants), decision, effects)?
             }
             Request::Resolve { txn, birth, participants, is_voter } => {
@@ -290,9 +298,9 @@ impl Engine {
                 Reply::Ended(&flags).write(&mut effects.bytes);
                 return Ok((self.lsn, ReplyDurability::Synced));
             }
-            Request::Lease { holder, tree, range, ms, wait_ms, seen } => {
+            Request::Lease { holder, ranges, ms, wait_ms, seen } => {
                 self.witness(now, seen)?;
-                let wanted = WantedLease { holder, tree, range, ms, wait_ms };
+                let wanted = WantedLease { holder, ranges, ms, wait_ms };
                 let (at, needs_lsn) = self.lease(now, caller, wanted, effects)?;
                 Reply::Leased(at).write(&mut effects.bytes);
                 return Ok((needs_lsn, durability));

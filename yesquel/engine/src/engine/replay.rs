@@ -86,6 +86,9 @@ impl Engine {
         let Readable { low, next } = self.snapshots.readable();
         records.push(&LogRecord::LowWater { low, next });
         records.push(&LogRecord::Ceiling(self.ceiling));
+        if !self.is_synced {
+            records.push(&LogRecord::Synced(false));
+        }
         if self.epoch != GroupEpoch::FIRST {
             records.push(&LogRecord::Group { epoch: self.epoch });
         }
@@ -215,6 +218,7 @@ impl Engine {
             }
             LogRecord::Counter { node, next } => drop(self.counters.insert(*node, *next)),
             LogRecord::LowWater { low, next } => self.snapshots.set(*low, *next),
+            LogRecord::Synced(is_synced) => self.is_synced = *is_synced,
             LogRecord::Node { node, items } => {
                 self.last_change = self.last_change.max(self.store.restore(*node, *items));
             }
@@ -245,5 +249,6 @@ impl Engine {
         self.clock = HybridClock::above(start);
         self.snapshots.after_restart(start, self.settings.return_ms);
         self.store.look_for_empty();
+        self.no_client_is_connected();
     }
 }

@@ -17,7 +17,7 @@ use yesquel_node::ClockState;
 use yesquel_wire::{
     ClientHeartbeat, Destination, Malformed, Request,
     frame::{FrameError, Inbox},
-    greeting::{Denial, GreetingError, Hello, LANE, Role, VERSIONS, Welcome, common_version},
+    greeting::{Denial, GreetingError, Hello, LANE, Role, VERSIONS, Welcome, common_version, is_watcher},
 };
 
 /// Maximum number of requests in flight on a connection. At this number it is not read any further.
@@ -247,7 +247,7 @@ impl ClientConnection {
         });
         match admitted {
             Ok((version, now)) => {
-                if client & LANE != 0 && self.stream.is_unix() {
+                if client & LANE != 0 && is_watcher(client, self.stream.peer_name()) {
                     session.admit_watcher(self.number);
                 }
                 let (server, membership) = (admission.server, admission.membership);

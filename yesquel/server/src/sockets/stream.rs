@@ -2,7 +2,11 @@
 
 use mio::{Interest, Registry, Token, event::Source, net};
 use rustls::ServerConnection;
-use std::io::{self, Read, Write};
+use std::{
+    io::{self, Read, Write},
+    os::linux::net::SocketAddrExt,
+};
+use yesquel_wire::greeting::name_number;
 
 /// Socket of either kind.
 #[derive(Debug)]
@@ -70,9 +74,13 @@ impl SocketStream {
         self.socket.register(registry, token)
     }
 
-    /// Returns whether what is written is in the peer's hands when the call returns.
-    pub(super) fn is_unix(&self) -> bool {
-        matches!(self.socket, ServerSocket::Unix(_))
+    /// Returns the number in the name of the peer's socket, if Linux has given it one. What is
+    /// written to such a socket is in the peer's hands when the call returns.
+    pub(super) fn peer_name(&self) -> Option<u32> {
+        match &self.socket {
+            ServerSocket::Tcp(_) => None,
+            ServerSocket::Unix(stream) => name_number(stream.peer_addr().ok()?.as_abstract_name()?),
+        }
     }
 
     /// Reads once into an inbox.

@@ -1,9 +1,13 @@
 //! Server with sockets, and a client that sends arbitrary bytes.
 
+use rustix::net;
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
-    os::unix::net::{UnixListener, UnixStream},
+    os::{
+        linux::net::SocketAddrExt,
+        unix::net::{UnixListener, UnixStream},
+    },
     path::Path,
     sync::Arc,
     thread,
@@ -17,7 +21,7 @@ use yesquel_server::{
 use yesquel_wire::{
     ByteWriter, Destination, Question, Request,
     frame::{Inbox, Outbox},
-    greeting::{Hello, Role, VERSIONS, Welcome},
+    greeting::{Hello, Role, VERSIONS, Welcome, name_number, watcher},
     status::ConnectionStatus,
 };
 
@@ -121,7 +125,21 @@ impl Raw {
 
 impl Raw<UnixStream> {
     pub(crate) fn unix(path: &Path, client: u64) -> Raw<UnixStream> {
-        let stream = UnixStream::connect(path).unwrap();
+        Raw::over(UnixStream::connect(path).unwrap(), client)
+    }
+
+    /// Connects for notices. `differs`: with another number than that of its socket's name.
+    pub(crate) fn watcher(path: &Path, client: u64, differs: bool) -> Raw<UnixStream> {
+        let (family, kind) = (net::AddressFamily::UNIX, net::SocketType::STREAM);
+        let socket = net::socket(family, kind, None).unwrap();
+        net::bind(&socket, &net::SocketAddrUnix::new_unnamed()).unwrap();
+        net::connect(&socket, &net::SocketAddrUnix::new(path).unwrap()).unwrap();
+        let stream = UnixStream::from(socket);
+        let name = name_number(stream.local_addr().unwrap().as_abstract_name().unwrap()).unwrap();
+        Raw::over(stream, watcher(client, name ^ u32::from(differs)))
+    }
+
+    fn over(stream: UnixStream, client: u64) -> Raw<UnixStream> {
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         Raw { stream, inbox: Inbox::default() }.served(client)
     }

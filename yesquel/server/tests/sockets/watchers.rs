@@ -71,7 +71,7 @@ fn a_notice_is_there_before_the_change_is_acknowledged() {
     let (_sockets, _core) = serve_unix(&path);
     let mut writer = Raw::unix(&path, 1);
     fill(&mut writer);
-    let mut watchers: Vec<_> = (1..=3).map(|number| Raw::unix(&path, LANE | number)).collect();
+    let mut watchers: Vec<_> = (1..=3).map(|number| Raw::watcher(&path, number, false)).collect();
     for round in 2..300 {
         watchers.iter_mut().for_each(|watcher| assert!(is_granted(&watcher.ask(watch()))));
         let at = write(&mut writer, round);
@@ -80,6 +80,9 @@ fn a_notice_is_there_before_the_change_is_acknowledged() {
         }
     }
     assert!(!is_granted(&writer.ask(watch())), "by a connection for other requests");
+    assert!(!is_granted(&Raw::unix(&path, LANE | 4).ask(watch())), "by a lane");
+    let mut relayed = Raw::watcher(&path, 5, true);
+    assert!(!is_granted(&relayed.ask(watch())), "the server sees the socket of another program");
 }
 
 /// A watcher whose socket is full cannot get its notice: its connection ends, before the change is
@@ -91,7 +94,7 @@ fn a_watcher_without_room_for_a_notice_is_closed() {
     let (_sockets, _core) = serve_unix(&path);
     let mut writer = Raw::unix(&path, 1);
     fill(&mut writer);
-    let mut watcher = Raw::unix(&path, LANE | 1);
+    let mut watcher = Raw::watcher(&path, 1, false);
     assert!(is_granted(&watcher.ask(watch())));
     watcher.send((1..=8).map(|number| (number, scan())));
     // In a later round than these, the server has sent as much as the socket takes.

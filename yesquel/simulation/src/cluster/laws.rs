@@ -28,6 +28,10 @@ pub(super) struct ServerLaws {
     arrivals: u64,
     /// By request; a copy has the number of the first.
     asked: BTreeMap<u64, AskedVote>,
+    /// Snapshots that connections have reported to hold.
+    held: BTreeMap<u64, [Option<Timestamp>; 2]>,
+    /// Snapshots from before are not served, and need not be kept.
+    served_from: Timestamp,
     /// Transactions that it has refused since its start.
     refused: BTreeSet<TxnId>,
     /// Highest timestamp that it has given out, in all its lives.
@@ -93,6 +97,30 @@ impl ServerLaws {
         }
     }
 
+    /// Notes the snapshots that a connection holds.
+    pub(super) fn on_hold(&mut self, connection: u64, oldest: [Option<Timestamp>; 2]) {
+        self.held.insert(connection, oldest);
+    }
+
+    /// Notes the end of a connection.
+    pub(super) fn on_disconnected(&mut self, connection: u64) {
+        self.held.remove(&connection);
+    }
+
+    /// Checks the low-water mark that a record sets: it passes no snapshot that is held.
+    pub(super) fn on_low_water(
+        &self,
+        at: usize,
+        (low, next): (Timestamp, Timestamp),
+        is_kept: impl Fn(Timestamp) -> bool,
+    ) {
+        for held in self.held.values().flatten().flatten() {
+            let was_kept = *held >= self.served_from && is_kept(*held);
+            let is_kept = *held == low || *held >= next;
+            assert!(is_kept || !was_kept, "server {at}: its mark {low} passes {held}, which is held");
+        }
+    }
+
     /// Notes a reply that leaves.
     pub(super) fn on_reply(&mut self, caller: Caller, reply: &[u8]) {
         let asked = self.asked.remove(&caller.request);
@@ -117,10 +145,12 @@ impl ServerLaws {
 
     /// Notes a start: it begins above all timestamps that were given out, unless those do not wait for
     /// the disk.
-    pub(super) fn on_start(&mut self, at: usize, last: Timestamp, is_relaxed: bool) {
+    pub(super) fn on_start(&mut self, at: usize, last: Timestamp, is_relaxed: bool, return_ms: u64) {
         let given = self.given;
         assert!(is_relaxed || last >= given, "server {at} starts at {last}, and has given out {given}");
+        self.served_from = if return_ms == 0 { last } else { Timestamp::ZERO };
         self.asked.clear();
+        self.held.clear();
         self.refused.clear();
     }
 }

@@ -207,7 +207,11 @@ impl Cluster {
         let process = &mut self.processes[peer];
         process.calls += 1;
         let calls = process.calls;
-        match process.deaths.iter().find(|(call, _)| *call == calls) {
+        if let Some((_, us)) = process.stops.iter().find(|(call, _)| *call == calls).copied() {
+            self.processes[peer].stopped_until_us = self.now_us() + us;
+            self.after(us, SimulationEvent::GoesOn);
+        }
+        match self.processes[peer].deaths.iter().find(|(call, _)| *call == calls) {
             Some((_, sent)) => {
                 self.dying.push(peer);
                 *sent
@@ -410,6 +414,7 @@ impl Cluster {
             return self.after(1, SimulationEvent::Disconnected { link });
         }
         self.links[link].has_ended = true;
+        self.servers[server].laws.on_disconnected(connection_of(link));
         if let Some(running) = &mut self.servers[server].running {
             running.core.disconnected(connection_of(link));
         }
@@ -418,6 +423,9 @@ impl Cluster {
     /// Sends the heartbeat of each client on each of its connections, if it has changed.
     pub(super) fn send_heartbeats(&mut self) {
         for peer in (0..PROCESSES).chain([OBSERVER]) {
+            if self.processes[peer].stopped_until_us > self.now_us() {
+                continue;
+            }
             let heartbeats = self.processes[peer].heartbeats.as_ref().and_then(std::sync::Weak::upgrade);
             let Some(heartbeats) = heartbeats else { continue };
             let (client, heartbeat) = (heartbeats.client(), heartbeats.heartbeat());

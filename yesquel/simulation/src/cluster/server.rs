@@ -23,7 +23,7 @@ use yesquel_node::{
 };
 use yesquel_seeds::Random;
 use yesquel_transport::HeartbeatSource;
-use yesquel_wire::{ClientHeartbeat, Decision, Destination, Malformed, Request};
+use yesquel_wire::{ClientHeartbeat, Decision, Destination, Malformed, Request, SettledReport};
 
 const TICK_US: u64 = 50_000;
 /// Ticks from one comparison of a server's engine with the one made again to the next.
@@ -102,6 +102,8 @@ pub(crate) struct SimulatedServer {
     /// Highest record that was ever synced.
     synced: u64,
     pub(super) laws: ServerLaws,
+    /// The state by the records when it stopped: canonical form, number of ends, last record.
+    before_stop: Option<(Vec<u8>, usize, u64)>,
 }
 
 impl SimulatedServer {
@@ -123,6 +125,7 @@ impl SimulatedServer {
             facts: Vec::new(),
             synced: 0,
             laws: ServerLaws::default(),
+            before_stop: None,
         }
     }
 
@@ -200,12 +203,18 @@ impl Cluster {
         let last = running.core.engine().lsn();
         let made = running.core.records().iter().rev().zip((before + 1..=last).rev());
         let made: Vec<(&[u8], u64)> = made.collect();
-        let mut refused = Vec::new();
+        let (mut refused, mut settled) = (Vec::new(), Vec::new());
         for (record, lsn) in made.into_iter().rev() {
             server.facts.extend(fact(record).map(|fact| (lsn, fact)));
             if let Ok(record) = LogRecord::decode(record) {
                 let horizon = running.made_again.report().0.horizon;
                 server.laws.on_record(at, &record, horizon, |txn| running.core.engine().queued_since_ms(txn));
+                if let LogRecord::LowWater { low, next } = &record {
+                    server.laws.on_low_water(at, (*low, *next), |held| running.made_again.is_kept(held));
+                }
+                if let LogRecord::Settled { client, report } = &record {
+                    settled.push((*client, report.clone()));
+                }
                 let is_prepared = |txn| running.made_again.undecided().any(|other| other == txn);
                 let is_prepared = matches!(&record, LogRecord::Decide { txn, .. } if is_prepared(*txn));
                 server.laws.paths.on_record(&record, is_prepared);
@@ -223,6 +232,7 @@ impl Cluster {
             self.servers[at].laws.on_reply(caller, &reply);
             self.reply(caller, reply);
         }
+        settled.into_iter().for_each(|(client, report)| self.check_settled(at, client, &report));
         refused.into_iter().for_each(|(txn, participants)| self.check_refused(at, txn, &participants));
         queries.into_iter().for_each(|query| self.ask(at, query));
         self.begin_write(at);
@@ -243,6 +253,28 @@ impl Cluster {
             let since_ms = running.core.engine().queued_since_ms(txn);
             let is_new = since_ms.is_some_and(|ms| ms + QUEUED_MS > self.wall_clock(before).uptime_ms);
             assert!(!is_new, "server {at} was asked for {txn}, which server {before} has queued");
+        }
+    }
+
+    /// Checks that a server does not take a transaction as settled that has committed somewhere while
+    /// another participant is in doubt, which would be told that there was no vote.
+    fn check_settled(&self, at: usize, client: u64, report: &SettledReport) {
+        let this = ServerId(at as u16);
+        for server in &self.servers {
+            let Some(running) = &server.running else { continue };
+            let in_doubt = running.core.engine().undecided();
+            for txn in in_doubt.filter(|txn| txn.client == client && report.covers(txn.number)) {
+                let takes_part = |fact: &LogFact| match fact {
+                    LogFact::VotedYes(of, participants) => *of == txn && participants.contains(&this),
+                    _ => false,
+                };
+                let has_committed =
+                    |fact: &LogFact| matches!(fact, LogFact::Decided(of, Decision::Commit(_)) if *of == txn);
+                let is_half = server.facts().any(takes_part)
+                    && self.servers.iter().any(|other| other.facts().any(has_committed));
+                let other = server.number;
+                assert!(!is_half, "server {at} takes {txn} as settled; server {other} is in doubt about it");
+            }
         }
     }
 
@@ -326,6 +358,7 @@ impl Cluster {
     }
 
     pub(super) fn on_news(&mut self, at: usize, connection: u64, client: u64, heartbeat: ClientHeartbeat) {
+        self.servers[at].laws.on_hold(connection, heartbeat.oldest);
         self.step(at, |running, _, _| running.core.on_heartbeat(connection, client, &heartbeat));
     }
 
@@ -489,9 +522,9 @@ impl Cluster {
         let server = &mut self.servers[at];
         server.disk.repair();
         server.frozen_until_us = 0;
-        if server.running.take().is_none() {
-            return;
-        }
+        let Some(running) = server.running.take() else { return };
+        let made_again = &running.made_again;
+        server.before_stop = Some((made_again.canonical(), made_again.ends(), made_again.lsn()));
         if let Some(seed) = power {
             server.disk.crash(&mut Random::new(seed));
         }
@@ -545,7 +578,12 @@ impl Cluster {
             panic!("server {at} after its restart: {wrong}");
         }
         let is_relaxed = server.durability != Durability::Sync;
-        server.laws.on_start(at, core.engine().last_timestamp(), is_relaxed);
+        let return_ms = server.settings().return_ms;
+        server.laws.on_start(at, core.engine().last_timestamp(), is_relaxed, return_ms);
+        if let Some((state, ends, _)) = server.before_stop.take_if(|(.., lsn)| *lsn == core.engine().lsn()) {
+            let is_same = state == core.engine().canonical() && ends == core.engine().ends();
+            assert!(is_same, "server {at}: after its restart its state differs");
+        }
         let made_again = made_again(core.engine(), server.settings());
         server.facts.retain(|(lsn, _)| *lsn <= synced);
         server.synced = synced;

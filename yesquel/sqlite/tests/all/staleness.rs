@@ -73,7 +73,7 @@ fn a_page_view_reads_leaves_and_not_rows() {
 #[test]
 fn own_commits_are_always_seen() {
     let place = Place::new(SCHEMA);
-    let (reader, writer) = (place.open("staleness=200&watch=no"), place.open(""));
+    let (reader, writer) = (place.open("staleness=200&watch=no"), place.open("watch=no"));
     for round in 1..100 {
         assert_eq!(n(&reader, 1), 2 * round - 2);
         writer.execute("UPDATE t SET n=n+1 WHERE id=1", []).unwrap();

@@ -3,7 +3,13 @@
 
 use crate::place::{Place, round_trips};
 use rusqlite::{Connection, functions::FunctionFlags};
-use std::sync::Mutex;
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicI64, Ordering::SeqCst},
+    },
+    thread,
+};
 
 const SCHEMA: &str = "CREATE TABLE a(id INTEGER PRIMARY KEY, k TEXT UNIQUE, v);
     CREATE TABLE b(id INTEGER PRIMARY KEY, v);
@@ -195,4 +201,45 @@ fn a_write_beside_a_read_statement_loses_no_update() {
         let after = value(&writer, "SELECT v FROM a WHERE id = 7");
         assert_eq!(after, before + 100 + i64::from(written.is_ok()), "{written:?}");
     }
+}
+
+/// Readers with clients of their own, beside writers: what was acknowledged before a statement is
+/// seen by it, and no statement sees a part of a transaction.
+#[test]
+fn acknowledged_commits_are_seen_beside_writers() {
+    const WRITES: i64 = 150;
+    let place = Place::new(SCHEMA);
+    let acknowledged = AtomicI64::new(0);
+    thread::scope(|scope| {
+        for number in 0..3 {
+            let (place, acknowledged) = (&place, &acknowledged);
+            scope.spawn(move || {
+                let reader = place.open(&format!("timeout={}", 50_000 + number));
+                let mut last = 0;
+                while last < WRITES {
+                    // Many reads, so that leaves are watched, between two that show the order.
+                    for _ in 0..20 {
+                        let floor = acknowledged.load(SeqCst);
+                        let sql = "SELECT a.v, b.v FROM a JOIN b ON b.id = a.id + 1 WHERE a.k = 'key 7'";
+                        let pair = reader.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)));
+                        let (one, other): (i64, i64) = pair.unwrap();
+                        assert_eq!(one, other);
+                        assert!(one >= floor.max(last), "{one}, acknowledged {floor}, seen {last}");
+                        last = one;
+                    }
+                }
+            });
+        }
+        let writer = open_elsewhere(&place);
+        for written in 1..=WRITES {
+            let sql = format!(
+                "BEGIN IMMEDIATE; UPDATE a SET v = {written} WHERE id = 7;
+                 UPDATE b SET v = {written} WHERE id = 8; COMMIT"
+            );
+            writer.execute_batch(&sql).unwrap();
+            acknowledged.store(written, SeqCst);
+            // Time for the readers: leaves are watched after some reads only.
+            (0..written % 7 * 10).for_each(|_| assert_eq!(value(&writer, BY_KEY), written));
+        }
+    });
 }

@@ -15,6 +15,7 @@ use std::{
     net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs},
     os::{
         fd::{AsFd, BorrowedFd},
+        linux::net::SocketAddrExt,
         unix::net::UnixStream,
     },
     path::Path,
@@ -23,7 +24,7 @@ use std::{
     time::{Duration, Instant},
 };
 use yesquel_fork::{CloseOnFork, UnansweredMessages, unacknowledged_bytes};
-use yesquel_wire::frame::Inbox;
+use yesquel_wire::{frame::Inbox, greeting::name_number};
 
 #[derive(Debug)]
 enum Socket {
@@ -214,11 +215,15 @@ fn connect_to(address: &SocketAddr, until: Instant) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Connects to a Unix socket. Connecting blocks while the server's backlog is full.
-fn connect_unix(path: &Path, until: Instant) -> io::Result<UnixStream> {
+/// Connects to a Unix socket; `is_named`: by a socket to which Linux gives a name. Connecting blocks
+/// while the server's backlog is full.
+fn connect_unix(path: &Path, is_named: bool, until: Instant) -> io::Result<UnixStream> {
     let socket =
         net::socket_with(net::AddressFamily::UNIX, net::SocketType::STREAM, net::SocketFlags::CLOEXEC, None)?;
     let address = net::SocketAddrUnix::new(path)?;
+    if is_named {
+        net::bind(&socket, &net::SocketAddrUnix::new_unnamed())?;
+    }
     loop {
         let most = left(until)?.min(CHECK_EVERY);
         net::sockopt::set_socket_timeout(&socket, net::sockopt::Timeout::Send, Some(most))?;
@@ -231,10 +236,11 @@ fn connect_unix(path: &Path, until: Instant) -> io::Result<UnixStream> {
 }
 
 impl Channel {
-    /// Connects and negotiates encryption by a deadline.
+    /// Connects and negotiates encryption by a deadline; `is_named`: by a socket with a name.
     pub(super) fn connect(
         address: &Address,
         options: &SocketOptions,
+        is_named: bool,
         until: Instant,
     ) -> Result<Channel, ConnectError> {
         let failed = |step| move |error| ConnectError::at(address, options, step, error);
@@ -247,7 +253,7 @@ impl Channel {
                 Socket::Tcp(stream)
             }
             Address::Unix(path) => {
-                Socket::Unix(connect_unix(path, until).map_err(failed(ConnectStep::Connect))?)
+                Socket::Unix(connect_unix(path, is_named, until).map_err(failed(ConnectStep::Connect))?)
             }
         };
         let tls = match (address, &options.tls) {
@@ -269,6 +275,14 @@ impl Channel {
         };
         let fork = CloseOnFork::new(socket.as_fd());
         Ok(Channel { fork, socket, tls })
+    }
+
+    /// The number in the socket's name.
+    pub(super) fn name(&self) -> Option<u32> {
+        match &self.socket {
+            Socket::Tcp(_) => None,
+            Socket::Unix(stream) => name_number(stream.local_addr().ok()?.as_abstract_name()?),
+        }
     }
 
     /// Sets how long a read or write may make no progress.

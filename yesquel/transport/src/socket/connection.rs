@@ -33,7 +33,7 @@ use yesquel_model::{ClusterMembership, GroupEpoch, ServerId, Timestamp};
 use yesquel_wire::{
     ClientHeartbeat, EncodedDestination,
     frame::{Inbox, Outbox},
-    greeting::{CREDENTIAL_BYTES_MAX, Denial, Hello, LANE, VERSIONS, Welcome},
+    greeting::{self, CREDENTIAL_BYTES_MAX, Denial, Hello, LANE, VERSIONS, Welcome},
 };
 
 /// Maximum age of the heartbeat when something is sent, well below the grace time of snapshots at
@@ -155,15 +155,37 @@ impl ServerConnection {
         options: &SocketOptions,
         known: Option<&KnownCluster>,
     ) -> Result<ServerConnection, ConnectError> {
+        ServerConnection::connect_as(address, options, known, false, |_| client)
+    }
+
+    /// Connects for notices, at a Unix socket.
+    pub(super) fn connect_watcher(
+        address: &Address,
+        client: u64,
+        options: &SocketOptions,
+        known: Option<&KnownCluster>,
+    ) -> Result<ServerConnection, ConnectError> {
+        let number = |channel: &Channel| greeting::watcher(client, channel.name().unwrap_or_default());
+        ServerConnection::connect_as(address, options, known, true, number)
+    }
+
+    fn connect_as(
+        address: &Address,
+        options: &SocketOptions,
+        known: Option<&KnownCluster>,
+        is_named: bool,
+        number: impl FnOnce(&Channel) -> u64,
+    ) -> Result<ServerConnection, ConnectError> {
         let bytes = options.credential.len();
         if bytes > CREDENTIAL_BYTES_MAX {
             return Err(ConnectError::LongCredential { address: address.clone(), bytes });
         }
-        let is_lane = client & LANE != 0;
         let failed = |error| ConnectError::at(address, options, ConnectStep::Greet, error);
         // More than a day counts as a day.
         let until = Instant::now() + options.connect_timeout.min(Duration::from_secs(86_400));
-        let channel = Channel::connect(address, options, until)?;
+        let channel = Channel::connect(address, options, is_named, until)?;
+        let client = number(&channel);
+        let is_lane = client & LANE != 0;
         let hello = Hello {
             versions: VERSIONS,
             client,
@@ -465,17 +487,6 @@ impl ServerConnection {
             return;
         }
         while self.channel.has_unacknowledged() && !self.is_closed() && Instant::now() < until {
-            self.receive_handled();
-        }
-    }
-
-    /// Waits until the server's machine has the requests without a waiting caller, by a deadline.
-    pub(super) fn settle(&self, until: Instant) {
-        while self.slots.has_handlers()
-            && self.channel.has_unacknowledged()
-            && !self.is_closed()
-            && Instant::now() < until
-        {
             self.receive_handled();
         }
     }

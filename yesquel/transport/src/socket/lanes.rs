@@ -30,11 +30,6 @@ pub(super) fn number(client: u64, lane: u64) -> u64 {
     LANE | client.wrapping_mul(8).wrapping_add(lane)
 }
 
-/// The client number of the connection by which a client watches.
-pub(super) fn watching_number(client: u64) -> u64 {
-    number(client, u64::from(LANES))
-}
-
 #[derive(Default)]
 struct Lane {
     connection: Mutex<Option<Arc<ServerConnection>>>,

@@ -57,10 +57,26 @@ impl ClientIdentity {
         client: u64,
         options: &SocketOptions,
     ) -> Result<ServerConnection, ConnectError> {
+        self.met(address, |known| ServerConnection::connect(address, client, options, known))
+    }
+
+    /// Connects for notices, at a Unix socket.
+    pub(super) fn connect_watcher(&self, address: &Address) -> Result<ServerConnection, ConnectError> {
+        self.met(address, |known| {
+            ServerConnection::connect_watcher(address, self.client, &self.options, known)
+        })
+    }
+
+    /// Makes a connection, which must be to the known cluster if there is one.
+    fn met(
+        &self,
+        address: &Address,
+        connect: impl FnOnce(Option<&KnownCluster>) -> Result<ServerConnection, ConnectError>,
+    ) -> Result<ServerConnection, ConnectError> {
         let at = || "the client".to_owned();
         let given = self.options.cluster.map(|cluster| KnownCluster { cluster, at: at() });
         let known = self.known.get().map(|(_, known)| known).or(given.as_ref());
-        let connection = ServerConnection::connect(address, client, options, known)?;
+        let connection = connect(known)?;
         if self.known.get().is_none() {
             self.note(connection.membership, address.to_string());
         }

@@ -342,6 +342,10 @@ impl Transport for SocketTransport {
         }
     }
 
+    fn can_watch(&self, server: ServerId) -> bool {
+        self.own_link(server).is_some_and(ServerLink::is_at_unix_socket)
+    }
+
     fn correct(&self, group: ServerId, correction: &Correction<'_>) -> bool {
         let links = &self.0.0.links;
         match (links.find(group), correction) {
@@ -368,10 +372,8 @@ impl Transport for SocketTransport {
         link.watching.ask(link, &self.0.0.identity, request, see)
     }
 
-    fn take_notices(&self, server: ServerId, see: &mut dyn FnMut(WatchEvent)) {
-        if let Some(link) = self.own_link(server) {
-            link.watching.poll(see);
-        }
+    fn take_notices(&self, server: ServerId, waits: bool, see: &mut dyn FnMut(WatchEvent)) -> bool {
+        self.own_link(server).is_some_and(|link| link.watching.poll(waits, see))
     }
 
     fn end_watches(&self, server: ServerId, see: &mut dyn FnMut(WatchEvent)) {
@@ -382,11 +384,6 @@ impl Transport for SocketTransport {
 
     fn is_connected(&self) -> bool {
         self.0.0.links.connections().all(|connection| connection.is_alive())
-    }
-
-    fn settle(&self) {
-        let until = Instant::now() + self.0.0.identity.options.close_timeout;
-        self.0.0.links.connections().for_each(|connection| connection.settle(until));
     }
 
     fn clock(&self) -> Timestamp {

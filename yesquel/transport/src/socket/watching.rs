@@ -6,13 +6,19 @@
 
 use super::{
     channel::{Channel, is_late},
-    lanes,
     link::{ClientIdentity, ServerLink},
 };
 use crate::{WatchEvent, wait::check_cancelled};
 use std::{
     io,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError, TryLockError,
+        atomic::{
+            AtomicBool,
+            Ordering::{Acquire, Release},
+        },
+    },
+    thread,
     time::{Duration, Instant},
 };
 use yesquel_wire::{
@@ -22,6 +28,9 @@ use yesquel_wire::{
 
 /// Pause after a connection has failed.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
+
+/// How long a reply is waited for, before the question is asked in the usual way.
+const WAIT_MOST: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 struct WatchConnection {
@@ -40,7 +49,11 @@ struct WatchState {
 
 /// The connection of a link, made when it is first needed.
 #[derive(Debug, Default)]
-pub(super) struct Watching(Mutex<WatchState>);
+pub(super) struct Watching {
+    state: Mutex<WatchState>,
+    /// Whether a thread waits for a reply, and holds the lock.
+    is_asking: AtomicBool,
+}
 
 fn foreign() -> io::Error {
     io::ErrorKind::InvalidData.into()
@@ -48,8 +61,7 @@ fn foreign() -> io::Error {
 
 impl WatchConnection {
     fn connect(link: &ServerLink, identity: &ClientIdentity) -> Option<WatchConnection> {
-        let number = lanes::watching_number(identity.client);
-        let connection = identity.connect(&link.address()?, number, &identity.options).ok()?;
+        let connection = identity.connect_watcher(&link.address()?).ok()?;
         if connection.server != link.server {
             return None;
         }
@@ -112,12 +124,57 @@ impl WatchConnection {
     }
 }
 
+impl WatchState {
+    fn ask(
+        &mut self,
+        link: &ServerLink,
+        identity: &ClientIdentity,
+        request: &[u8],
+        see: &mut dyn FnMut(WatchEvent),
+    ) -> Option<Vec<u8>> {
+        if self.connection.is_none() {
+            let now = Instant::now();
+            if self.later.is_some_and(|later| now < later) {
+                return None;
+            }
+            // If the other connection has ended, the next request there makes a new one. A transaction
+            // must not have a snapshot by then: it could not go on.
+            if !link.connection().is_some_and(|connection| connection.is_alive()) {
+                return None;
+            }
+            self.later = Some(now + AGAIN_AFTER);
+            self.connection = WatchConnection::connect(link, identity);
+        }
+        let (destination, timeout) = (link.destination(), identity.options.timeout.min(WAIT_MOST));
+        let reply = self.connection.as_mut()?.ask(&destination, request, timeout, see).ok();
+        if reply.is_none() {
+            self.connection = None;
+            see(WatchEvent::Lost);
+        }
+        reply
+    }
+}
+
 impl Watching {
     fn lock(&self) -> MutexGuard<'_, WatchState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a request and waits for its reply. `None`: there is no such connection now.
+    /// Locks the state, unless a thread waits for a reply.
+    fn try_lock(&self) -> Option<MutexGuard<'_, WatchState>> {
+        loop {
+            match self.state.try_lock() {
+                Ok(state) => return Some(state),
+                Err(TryLockError::Poisoned(state)) => return Some(state.into_inner()),
+                Err(TryLockError::WouldBlock) if self.is_asking.load(Acquire) => return None,
+                // Another thread takes its notices, and waits for nothing.
+                Err(TryLockError::WouldBlock) => thread::yield_now(),
+            }
+        }
+    }
+
+    /// Sends a request and waits for its reply. `None`: there is no such connection now, or another
+    /// thread waits there.
     pub(super) fn ask(
         &self,
         link: &ServerLink,
@@ -125,40 +182,26 @@ impl Watching {
         request: &[u8],
         see: &mut dyn FnMut(WatchEvent),
     ) -> Option<Vec<u8>> {
-        if !link.is_at_unix_socket() {
-            return None;
-        }
-        let mut state = self.lock();
-        if state.connection.is_none() {
-            let now = Instant::now();
-            if state.later.is_some_and(|later| now < later) {
-                return None;
-            }
-            state.later = Some(now + AGAIN_AFTER);
-            state.connection = WatchConnection::connect(link, identity);
-        }
-        let (destination, timeout) = (link.destination(), identity.options.timeout);
-        match state.connection.as_mut()?.ask(&destination, request, timeout, see) {
-            // The other way repeats the request where the group is.
-            Ok(reply) if Correction::of(&reply).is_some() => None,
-            Ok(reply) => Some(reply),
-            Err(_) => {
-                state.connection = None;
-                see(WatchEvent::Lost);
-                None
-            }
-        }
+        let mut state = self.try_lock()?;
+        self.is_asking.store(true, Release);
+        let reply = state.ask(link, identity, request, see);
+        self.is_asking.store(false, Release);
+        // The other way repeats the request where the group is.
+        reply.filter(|reply| Correction::of(reply).is_none())
     }
 
-    /// Delivers all notices that the server has written.
-    pub(super) fn poll(&self, see: &mut dyn FnMut(WatchEvent)) {
-        let mut state = self.lock();
+    /// Delivers all notices that the server has written. Returns false if another thread waits for
+    /// a reply there; `waits`: waits for it instead.
+    pub(super) fn poll(&self, waits: bool, see: &mut dyn FnMut(WatchEvent)) -> bool {
+        let state = if waits { Some(self.lock()) } else { self.try_lock() };
+        let Some(mut state) = state else { return false };
         if let Some(connection) = &mut state.connection
             && connection.poll(see).is_err()
         {
             state.connection = None;
             see(WatchEvent::Lost);
         }
+        true
     }
 
     /// Closes the connection, which ends all watches.

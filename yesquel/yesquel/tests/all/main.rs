@@ -14,4 +14,5 @@ mod lease_turns;
 mod leases;
 mod maps;
 mod peers;
+mod roles;
 mod sockets;

@@ -1,8 +1,6 @@
 //! Operations of the REST workload: URLs of its traces, in given shares, by distributions over
 //! their lines.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use serval_model::{
     Operation, OperationKind, Outcome, Reply, Status,
     properties::{Faults, Properties, Reader},

@@ -1,7 +1,6 @@
 //! Operations of the time series workload: line by line those of the published YCSB core
 //! (`golden/TimeSeriesGolden.java`), and its own guarantees.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 #![allow(clippy::disallowed_methods, reason = "a test may read files")]
 
 use proptest::prelude::*;
@@ -127,7 +126,7 @@ fn load(threads: usize, units: usize, text: &str) -> Vec<String> {
 #[test]
 fn inserts_equal_those_of_ycsb() {
     let mut compared = 0;
-    for (threads, units, text, golden) in cases(include_str!("../golden/timeseries_inserts.txt")) {
+    for (threads, units, text, golden) in cases(include_str!("../../golden/timeseries_inserts.txt")) {
         let ours = load(threads, units, &text);
         if let [digest] = golden[..] {
             let sum = ours.iter().fold(0u64, |sum, line| {
@@ -149,7 +148,7 @@ fn inserts_equal_those_of_ycsb() {
 
 #[test]
 fn random_orders_contain_the_points_that_ycsb_writes() {
-    for (threads, units, text, golden) in cases(include_str!("../golden/timeseries_sets.txt")) {
+    for (threads, units, text, golden) in cases(include_str!("../../golden/timeseries_sets.txt")) {
         let ours = load(threads, units, &text);
         let sorted: BTreeSet<&str> = ours.iter().map(String::as_str).collect();
         assert_eq!(sorted.into_iter().collect::<Vec<_>>(), golden, "{text}");
@@ -160,7 +159,7 @@ fn random_orders_contain_the_points_that_ycsb_writes() {
 #[test]
 fn queries_are_spelled_as_ycsb_spells_them() {
     let mut compared = 0;
-    for (_, _, text, golden) in cases(include_str!("../golden/timeseries_queries.txt")) {
+    for (_, _, text, golden) in cases(include_str!("../../golden/timeseries_queries.txt")) {
         let text = text.trim_start_matches("update\n");
         if golden[0].starts_with("INSERT") {
             let shares = "readproportion=0\nupdateproportion=0.5\ninsertproportion=0.5\n";
@@ -207,7 +206,7 @@ const INTEGRITY: &str = "recordcount=100\ndataintegrity=true\nvaluetype=integers
 fn verification_agrees_with_ycsbs() {
     let workload = open(&format!("{SMALL}{INTEGRITY}"), &RUN).unwrap();
     assert!(workload.verifies());
-    for golden in include_str!("../golden/timeseries_verify.txt").lines() {
+    for golden in include_str!("../../golden/timeseries_verify.txt").lines() {
         let (status, record) = golden.split_once(' ').unwrap();
         let mut reply = Reply::new();
         for pair in record.split(' ').filter(|pair| !pair.is_empty()) {
@@ -533,7 +532,7 @@ fn the_schema_names_the_fields() {
 
 #[test]
 fn settings_that_stop_ycsb_work_or_are_faults() {
-    for golden in include_str!("../golden/timeseries_faults.txt").lines() {
+    for golden in include_str!("../../golden/timeseries_faults.txt").lines() {
         let mut parts = golden.splitn(3, ' ');
         let (exception, verb, text) = (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap());
         let share = format!("{}proportion=1", verb.to_lowercase());

@@ -1,9 +1,6 @@
 //! Properties of every draw: ranges, limits, errors, and the time to start.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 #![allow(clippy::disallowed_types, reason = "a test may measure time")]
-
-mod common;
 
 use proptest::prelude::*;
 use serval_workload::{

@@ -1,10 +1,6 @@
 //! The permutation of ranks is one to one and well scattered.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod common;
-
-use common::statistics::Fit;
+use crate::common::statistics::Fit;
 use proptest::prelude::*;
 use serval_workload::distribution::{Bijection, bijection::MAX_ITEMS};
 

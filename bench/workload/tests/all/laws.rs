@@ -1,10 +1,6 @@
 //! Every distribution compared with its law.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod common;
-
-use common::statistics::{Fit, P, upper_gamma, within};
+use crate::common::statistics::{Fit, P, upper_gamma, within};
 use serval_workload::{
     distribution::{
         Discrete, ExactZipf, Exponential, Hotspot, KeyChooser, LengthChooser, LengthHistogram, ScatteredZipf,

@@ -1,8 +1,6 @@
 //! Operations of the core workload: the mix, existing keys, values, retries, resumed loads, and the
 //! same stream for the same seed.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use serval_model::{
     Operation, OperationKind, Outcome, Reply, Status,
     properties::{Faults, Properties, Reader},
@@ -364,8 +362,11 @@ fn the_stream_of_seed_1_equals_the_golden_stream() {
         });
         lines
     };
-    assert_eq!(stream(""), include_str!("stream_of_seed_1.txt"));
-    assert_eq!(stream("fieldvalues=incompressible\n"), include_str!("stream_of_seed_1_incompressible.txt"));
+    assert_eq!(stream(""), include_str!("../stream_of_seed_1.txt"));
+    assert_eq!(
+        stream("fieldvalues=incompressible\n"),
+        include_str!("../stream_of_seed_1_incompressible.txt")
+    );
 }
 
 #[test]

@@ -2,11 +2,7 @@
 //! the same injected draws and compares it byte by byte. `golden/README.md` describes how the files
 //! were made.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod common;
-
-use common::java::{Below, ThreadLocalRandom};
+use crate::common::java::{Below, ThreadLocalRandom};
 use serval_model::java::string_hash;
 use serval_workload::{
     distribution::{
@@ -68,7 +64,7 @@ fn injected_draws_equal_those_of_java() {
             );
         }
     }
-    compare("thread_local_random.txt", &out, include_str!("../golden/thread_local_random.txt"));
+    compare("thread_local_random.txt", &out, include_str!("../../golden/thread_local_random.txt"));
 }
 
 #[test]
@@ -118,7 +114,7 @@ fn hashes_and_key_names_equal_those_of_java() {
         line!(out, "{} {}", text.len(), string_hash(&text));
         text.push((32 + (u32::from(i) * 37) % 95) as u8 as char);
     }
-    compare("hashes.txt", &out, include_str!("../golden/hashes.txt"));
+    compare("hashes.txt", &out, include_str!("../../golden/hashes.txt"));
 }
 
 #[test]
@@ -133,7 +129,7 @@ fn integrity_values() {
             }
         }
     }
-    compare("integrity.txt", &out, include_str!("../golden/integrity.txt"));
+    compare("integrity.txt", &out, include_str!("../../golden/integrity.txt"));
 }
 
 /// Combines two draws of Java's 32 bits into one of 64.
@@ -161,7 +157,7 @@ fn random_values() {
             line!(out, "{size} {seed} {hex}");
         }
     }
-    compare("values.txt", &out, include_str!("../golden/values.txt"));
+    compare("values.txt", &out, include_str!("../../golden/values.txt"));
 }
 
 #[test]
@@ -202,7 +198,7 @@ fn zipfian() {
         zipfian.next_of(random, items)
     });
     constants(&mut out, &zipfian);
-    compare("zipfian.txt", &out, include_str!("../golden/zipfian.txt"));
+    compare("zipfian.txt", &out, include_str!("../../golden/zipfian.txt"));
 }
 
 #[test]
@@ -225,7 +221,7 @@ fn scrambled() {
         draws(&mut out, seed as usize, || scrambled.draw(random));
         digest(&mut out, 1_000_000, || scrambled.draw(random));
     }
-    compare("scrambled.txt", &out, include_str!("../golden/scrambled.txt"));
+    compare("scrambled.txt", &out, include_str!("../../golden/scrambled.txt"));
 }
 
 #[test]
@@ -249,7 +245,7 @@ fn latest_with_inserts() {
         draws(&mut out, 200, || latest.draw(random, counter.last().unwrap()));
         digest(&mut out, 100_000, || latest.draw(random, counter.last().unwrap()));
     }
-    compare("latest.txt", &out, include_str!("../golden/latest.txt"));
+    compare("latest.txt", &out, include_str!("../../golden/latest.txt"));
 }
 
 #[test]
@@ -291,7 +287,7 @@ fn hotspot_exponential_uniform_sequential() {
     line!(out, "sequential 3 9");
     let sequential = Sequential::new(3, 9).unwrap();
     draws(&mut out, 20, || sequential.draw());
-    compare("ranges.txt", &out, include_str!("../golden/ranges.txt"));
+    compare("ranges.txt", &out, include_str!("../../golden/ranges.txt"));
 }
 
 #[test]
@@ -324,5 +320,5 @@ fn discrete_and_histogram() {
         draws(&mut out, 200, || histogram.draw(random));
         digest(&mut out, 100_000, || histogram.draw(random));
     }
-    compare("lengths.txt", &out, include_str!("../golden/lengths.txt"));
+    compare("lengths.txt", &out, include_str!("../../golden/lengths.txt"));
 }

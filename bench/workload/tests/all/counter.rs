@@ -1,7 +1,5 @@
 //! The acknowledged counter compared with a simple model, and under threads.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use proptest::prelude::*;
 use serval_workload::distribution::AcknowledgedCounter;
 use std::{

@@ -3,7 +3,6 @@
 //! Needs the class path of `site.ycsb:core:0.17.0` in SERVAL_YCSB_CLASSPATH (`cargo xtask test`
 //! fetches it) and Java 17, whose random source the goldens inject draws into; ignored otherwise.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 #![allow(clippy::disallowed_methods, reason = "a test may read files")]
 
 use std::{
