@@ -395,6 +395,28 @@ impl<T: Transport> Client<T> {
         decode_taken(&self.call_idempotent(node.server, &Client::<T>::bytes_of(&request)).await?)
     }
 
+    /// The group that has the counters of the cluster.
+    pub fn home_group(&self) -> ServerId {
+        self.transport.home_group()
+    }
+
+    /// Like [`take`](Client::take), without waiting: `taken` gets the first number, or `None` if the
+    /// request is lost. It runs on any thread that uses the transport, or at once.
+    pub fn take_in_background(
+        &self,
+        node: NodeId,
+        count: u64,
+        taken: impl FnOnce(Option<u64>) + Send + 'static,
+    ) {
+        let request = Client::<T>::bytes_of(&Request::Take { node, count, above: 0 });
+        self.counters.sent(request.len());
+        self.counters.overlapping();
+        let handler = move |reply: Result<&[u8], LostCall>| {
+            taken(reply.ok().and_then(|reply| decode_taken(reply).ok()));
+        };
+        self.transport.send(node.server, &request, Box::new(handler));
+    }
+
     /// Like [`take`](Client::take), sent at once and awaited later, so that it overlaps other
     /// requests. It is not retried if the connection has ended.
     pub fn take_unordered(
