@@ -67,8 +67,12 @@ fn recoveries(
     encoder: &mut DescriptorEncoder<'_>,
 ) -> Result<(), fmt::Error> {
     let recoveries = &protocol.recoveries;
-    let by_cause =
-        [("waiter", recoveries.waiter), ("connection", recoveries.connection), ("age", recoveries.age)];
+    let by_cause = [
+        ("waiter", recoveries.waiter),
+        ("connection", recoveries.connection),
+        ("client", recoveries.client),
+        ("age", recoveries.age),
+    ];
     let mut started = encoder.encode_descriptor(
         "yesquel_recoveries_started",
         "Transactions whose other participants were asked for their votes, by the cause",

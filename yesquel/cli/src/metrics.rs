@@ -137,12 +137,12 @@ impl Collector for ServerMetrics {
             "Times that the other participants of a transaction were asked for their votes",
             requests.recoveries,
         )?;
-        commit_metrics::encode(status, &mut encoder)?;
         counter(
             "yesquel_wrong_group_replies",
             "Requests for another group, or with another epoch of the group",
             requests.wrong_group,
         )?;
+        commit_metrics::encode(status, &mut encoder)?;
         if status.peers.clocks.is_empty() {
             return Ok(());
         }

@@ -53,6 +53,7 @@ impl CommitCounts {
         match cause {
             RecoveryCause::Waiter => &mut self.recoveries.waiter,
             RecoveryCause::Connection => &mut self.recoveries.connection,
+            RecoveryCause::Client => &mut self.recoveries.client,
             RecoveryCause::Age => &mut self.recoveries.age,
         }
     }

@@ -17,6 +17,8 @@ pub(crate) enum RecoveryCause {
     Waiter,
     /// The connection of its client has ended.
     Connection,
+    /// Another transaction of its client was recovered.
+    Client,
     /// The vote is old.
     Age,
 }

@@ -140,6 +140,8 @@ pub struct RecoveryStatus {
     pub waiter: RecoveryCounts,
     /// The connection of its client had ended.
     pub connection: RecoveryCounts,
+    /// Another transaction of its client was recovered.
+    pub client: RecoveryCounts,
     /// Its vote was old.
     pub age: RecoveryCounts,
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
+mod commit_metrics;
 mod doubt;
 mod exits;
 mod full_disk;

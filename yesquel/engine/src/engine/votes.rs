@@ -6,6 +6,7 @@ use crate::{
     outcomes::TransactionEnd,
     queue::{QUEUED_MS_MAX, QueuedPrepare},
     record::LogRecord,
+    recovery_timer::RecoveryCause,
     transaction::KnownVote,
 };
 use std::sync::Arc;
@@ -134,7 +135,7 @@ impl Engine {
     fn recover_client(&mut self, now: Now, client: u64, effects: &mut Effects) {
         for (txn, prepared) in &mut self.prepared {
             if txn.client == client {
-                prepared.recovery.hasten(now.uptime_ms);
+                prepared.recovery.hasten(now.uptime_ms, RecoveryCause::Client);
             }
         }
         let is_meant = |queued: &&QueuedPrepare| {

@@ -54,7 +54,7 @@ fn of_transaction(client: u64, is_own: bool) -> Vec<Message> {
         decide(4, Decision::Commit(Timestamp::ZERO)),
         resolve(5, false),
         Request::Outcome { txn: txn(6), birth },
-        Request::Lease { holder, tree, range, ms, wait_ms, seen },
+        Request::Lease { holder, ranges: vec![(tree, range)], ms, wait_ms, seen },
         Request::Release { holder },
     ]
     .iter()

@@ -4,8 +4,6 @@
 //! `cargo xtask test` starts the server and names it in the environment; without it
 //! these tests are ignored, and fail if they are run nevertheless.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use serval_coordination::{
     directory::DirectoryError,
     queue::{ITEM_MAX, QueueLocation, ZooKeeperQueue, remove},

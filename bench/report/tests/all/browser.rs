@@ -2,10 +2,7 @@
 //! not blank. Screenshots are in `browser/` of the target directory's `tmp`.
 //!
 //! `cargo xtask test` sets SERVAL_TEST_BROWSER to Chromium's path; without it the test is ignored.
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod synthetic;
-
+use crate::synthetic::Size;
 use serval_conformance::variable;
 use serval_report::{
     experiment::{self, Part},
@@ -18,7 +15,6 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, Output},
 };
-use synthetic::Size;
 
 /// Chromium without a window and background requests, with a profile of its own.
 struct Browser {
@@ -113,7 +109,10 @@ fn pages_open_without_errors_in_both_themes_and_in_print() {
     let runs: Vec<Part> = (1..=3u64)
         .map(|seed| {
             let name = format!("run-{seed}");
-            let file = synthetic::write_run(&place.path().join(&name), &synthetic::one_run(60, 200, seed));
+            let file = crate::synthetic::write_run(
+                &place.path().join(&name),
+                &crate::synthetic::one_run(60, 200, seed),
+            );
             Part::read(&name, &stored::read(&file).unwrap()).unwrap()
         })
         .collect();
@@ -122,37 +121,37 @@ fn pages_open_without_errors_in_both_themes_and_in_print() {
     let pages = [
         (
             "run",
-            html::html(&synthetic::result(&synthetic::one_run(120, 400, 2))),
+            html::html(&crate::synthetic::result(&crate::synthetic::one_run(120, 400, 2))),
             "Before quoting a number|Times|Over time|Failures a second|By percentile|What it cost|Properties",
             5200,
         ),
         (
             "long-run",
-            html::html(&synthetic::result(&synthetic::one_run(3600, 40, 1))),
+            html::html(&crate::synthetic::result(&crate::synthetic::one_run(3600, 40, 1))),
             "Over time|By percentile",
             5200,
         ),
         (
             "sweep",
-            experiment_page(&place.path().join("sweep"), |at| synthetic::sweep(at, sweep)),
+            experiment_page(&place.path().join("sweep"), |at| crate::synthetic::sweep(at, sweep)),
             &format!("Latency against throughput|Loads and searches|{all}"),
             9000,
         ),
         (
             "closed",
-            experiment_page(&place.path().join("closed"), |at| synthetic::closed(at, 10, 200)),
+            experiment_page(&place.path().join("closed"), |at| crate::synthetic::closed(at, 10, 200)),
             &format!("Throughput and latency|{all}"),
             7000,
         ),
         (
             "axis",
-            experiment_page(&place.path().join("axis"), |at| synthetic::axis(at, 6, 200)),
+            experiment_page(&place.path().join("axis"), |at| crate::synthetic::axis(at, 6, 200)),
             &format!("Latency and throughput|{all}"),
             8000,
         ),
         (
             "max",
-            experiment_page(&place.path().join("max"), synthetic::searched::max),
+            experiment_page(&place.path().join("max"), crate::synthetic::searched::max),
             &format!("The highest rate that keeps the SLO|Loads and searches|{all}"),
             9000,
         ),

@@ -1,7 +1,5 @@
 //! Races between events of a group.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
 use serval_coordination::{
     clock::Exchange,
     group::{Group, GroupAction, GroupEvent, GroupSettings, Loss, OnLost},

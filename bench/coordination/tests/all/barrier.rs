@@ -1,10 +1,6 @@
 //! Clients without a coordinator meet at a barrier and leave it together.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod common;
-
-use common::{root, zookeeper};
+use crate::common::{root, zookeeper};
 use serval_coordination::barrier::{Barrier, BarrierError, Meeting};
 use std::{
     sync::atomic::{AtomicUsize, Ordering::SeqCst},

@@ -1,9 +1,6 @@
 //! Sweeps on stores with known laws: the findings agree with theory.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod common;
-use common::{Only, conduct, experiment};
+use crate::common::{Only, conduct, experiment};
 use serval_experiment::Stopped;
 use serval_plan::session;
 use serval_report::stored::StoredExperiment;
@@ -137,7 +134,7 @@ fn runs_without_an_operation_of_the_promise_do_not_violate_it() {
     let time = VirtualTime::new();
     let settings = SWEEP.replace("60s", "5s").replace("repeats = 2", "repeats = 1");
     let mut file = experiment(&format!("{settings}[max]\npromise = \"update.p99 < 1us\"\n"), "workloadc");
-    file.properties.push(("updateproportion".into(), "0.002".into(), common::origin()));
+    file.properties.push(("updateproportion".into(), "0.002".into(), crate::common::origin()));
     let stores = Only(Box::new(move || session::in_virtual_time(queue(&time, 1), &time)));
     let (stored, stopped) = conduct(&file, &stores);
     assert_eq!(stopped, Stopped::Complete);
@@ -155,7 +152,7 @@ fn points_and_stores_are_interleaved_with_equal_operations() {
     let mut file = experiment(&text, "workloadc");
     let mut second = file.stores[0].clone();
     second.name = "second".into();
-    second.properties.push(("table".into(), "other".into(), common::origin()));
+    second.properties.push(("table".into(), "other".into(), crate::common::origin()));
     file.stores.push(second);
     let stores = Only(Box::new(move || session::in_virtual_time(queue(&time, 1), &time)));
     let (stored, _) = conduct(&file, &stores);

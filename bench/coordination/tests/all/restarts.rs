@@ -1,10 +1,6 @@
 //! ZooKeeper fails during a phase: briefly, permanently, and one server of three.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod common;
-
-use common::{Agents, complete, leading, phase_end, root, server::Zookeeper, work};
+use crate::common::{Agents, complete, leading, phase_end, root, server::Zookeeper, work};
 use serval_coordination::{
     agent::AgentEvent,
     coordinator::{Coordinator, CoordinatorReport},

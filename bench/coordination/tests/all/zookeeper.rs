@@ -4,11 +4,7 @@
 //! `cargo xtask test` starts the server and names it in the environment; without it
 //! these tests are ignored, and fail if they are run nevertheless.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod common;
-
-use common::{Agents, complete, leading, phase_end, root, work, zookeeper};
+use crate::common::{Agents, complete, leading, phase_end, root, work, zookeeper};
 use serval_coordination::{
     agent::AgentEvent,
     coordinator::{Coordinator, CoordinatorReport, LeadError},

@@ -1,8 +1,5 @@
 //! Reports of stored experiments of every kind, and of several together.
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod synthetic;
-
+use crate::synthetic::Size;
 use serval_report::{
     experiment::{self, Part},
     stored::{self, Stored, StoredExperiment},
@@ -10,7 +7,6 @@ use serval_report::{
 };
 use serval_result::experiment::{ExperimentKind, Flag, Highest, RunKind};
 use std::path::Path;
-use synthetic::Size;
 
 const SMALL: Size = Size { stores: 2, points: 6, repeats: 2, seconds: 6, drawn: 100 };
 
@@ -32,7 +28,7 @@ fn cells(csv: &[u8]) -> Vec<std::collections::HashMap<String, String>> {
 #[test]
 fn the_page_of_a_sweep_has_all_sections() {
     let place = tempfile::tempdir().unwrap();
-    synthetic::sweep(place.path(), SMALL);
+    crate::synthetic::sweep(place.path(), SMALL);
     let experiment = read(place.path());
     let part = part_of(&experiment);
     let page = experiment::html(&part);
@@ -99,7 +95,7 @@ fn the_page_of_a_sweep_has_all_sections() {
 #[test]
 fn repeats_are_merged_and_not_averaged() {
     let place = tempfile::tempdir().unwrap();
-    synthetic::sweep(place.path(), SMALL);
+    crate::synthetic::sweep(place.path(), SMALL);
     let experiment = read(place.path());
     let mut csv = Vec::new();
     experiment::csv(&part_of(&experiment), &mut csv).unwrap();
@@ -139,8 +135,8 @@ fn repeats_are_merged_and_not_averaged() {
 #[test]
 fn closed_loops_and_axes_have_plots_of_their_own() {
     let place = tempfile::tempdir().unwrap();
-    synthetic::closed(&place.path().join("closed"), 3, 100);
-    synthetic::axis(&place.path().join("axis"), 3, 100);
+    crate::synthetic::closed(&place.path().join("closed"), 3, 100);
+    crate::synthetic::axis(&place.path().join("axis"), 3, 100);
     let page = |name: &str| {
         let experiment = read(&place.path().join(name));
         experiment::html(&part_of(&experiment))
@@ -162,7 +158,10 @@ fn closed_loops_and_axes_have_plots_of_their_own() {
 fn runs_are_overlaid_and_experiments_have_names() {
     let place = tempfile::tempdir().unwrap();
     for seed in 1..=3u64 {
-        synthetic::write_run(&place.path().join(format!("run-{seed}")), &synthetic::one_run(8, 80, seed));
+        crate::synthetic::write_run(
+            &place.path().join(format!("run-{seed}")),
+            &crate::synthetic::one_run(8, 80, seed),
+        );
     }
     let part = |name: &str| Part::read(name, &stored::read(&place.path().join(name)).unwrap()).unwrap();
     let runs: Vec<Part> = ["run-1", "run-2", "run-3"].map(part).into();
@@ -172,8 +171,8 @@ fn runs_are_overlaid_and_experiments_have_names() {
         assert!(page.contains(&format!("{run}</span>")), "{run} is in a legend");
     }
     assert!(page.contains("Client bound:"), "the first is");
-    synthetic::sweep(&place.path().join("a"), SMALL);
-    synthetic::sweep(&place.path().join("b"), SMALL);
+    crate::synthetic::sweep(&place.path().join("a"), SMALL);
+    crate::synthetic::sweep(&place.path().join("b"), SMALL);
     let page = experiment::html(&[part("a"), part("b")]);
     assert!(page.contains("redis (a)") && page.contains("redis (b)"));
     let mut csv = Vec::new();
@@ -184,7 +183,7 @@ fn runs_are_overlaid_and_experiments_have_names() {
 #[test]
 fn unreadable_results_are_named_and_the_rest_is_shown() {
     let place = tempfile::tempdir().unwrap();
-    synthetic::sweep(place.path(), SMALL);
+    crate::synthetic::sweep(place.path(), SMALL);
     let mut experiment = read(place.path());
     let folder =
         experiment.document.runs.iter().find(|run| run.kind == RunKind::Point).unwrap().folder.clone();
@@ -206,7 +205,7 @@ fn unreadable_results_are_named_and_the_rest_is_shown() {
 #[test]
 fn flags_are_cut_on_terminals_only() {
     let place = tempfile::tempdir().unwrap();
-    synthetic::sweep(place.path(), SMALL);
+    crate::synthetic::sweep(place.path(), SMALL);
     let mut experiment = read(place.path());
     let flags =
         [Flag::Unsteady, Flag::Changed, Flag::Stalled, Flag::Overloaded, Flag::ClientBound, Flag::Failures];
@@ -226,12 +225,12 @@ fn the_page_of_an_hour_is_under_three_megabytes() {
     let place = tempfile::tempdir().unwrap();
     // One repeat saves time: the size does not depend on their number. `cargo xtask bench report` has
     // three.
-    synthetic::sweep(place.path(), Size { stores: 2, points: 8, repeats: 1, seconds: 225, drawn: 60 });
+    crate::synthetic::sweep(place.path(), Size { stores: 2, points: 8, repeats: 1, seconds: 225, drawn: 60 });
     let experiment = read(place.path());
     let page = experiment::html(&part_of(&experiment));
     assert!(page.len() < 3_000_000, "{} bytes", page.len());
     println!("the page of an hour's experiment has {} bytes", page.len());
-    let run = synthetic::result(&synthetic::one_run(3600, 40, 2));
+    let run = crate::synthetic::result(&crate::synthetic::one_run(3600, 40, 2));
     let page = serval_report::html::html(&run);
     assert!(page.len() < 1_000_000, "{} bytes", page.len());
     println!("the page of an hour's run has {} bytes", page.len());
@@ -240,7 +239,7 @@ fn the_page_of_an_hour_is_under_three_megabytes() {
 #[test]
 fn the_highest_rate_of_an_slo_is_shown() {
     let place = tempfile::tempdir().unwrap();
-    synthetic::sweep(place.path(), SMALL);
+    crate::synthetic::sweep(place.path(), SMALL);
     let mut experiment = read(place.path());
     experiment.document.kind = ExperimentKind::Max.into();
     experiment.document.curves[0].highest = Some(Highest {

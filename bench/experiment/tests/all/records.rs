@@ -1,10 +1,7 @@
 //! The records between runs: no key twice, none missing, restored on request, and
 //! the same after an interruption.
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod common;
-use common::{Only, conduct_in, experiment};
+use crate::common::{Only, conduct_in, experiment};
 use serval_experiment::{
     ConductError, ExperimentJournal, JournalError, Stopped, file::ExperimentFile, sweep::Experiment,
 };
@@ -252,7 +249,7 @@ fn stores_with_similar_names_have_separate_files() {
     };
     let mut other = file.workloads[0].clone();
     other.name = "longer".into();
-    other.properties.push(("fieldlength".into(), "200".into(), common::origin()));
+    other.properties.push(("fieldlength".into(), "200".into(), crate::common::origin()));
     file.workloads.push(other);
     let real = serval_experiment::sweep::RealStores;
     assert_eq!(conduct_in(&path, &file, &real, &Control::default()), Stopped::Complete);
@@ -410,15 +407,15 @@ fn impossible_plans_are_refused_before_the_first_run() {
     let mut two = file("", "2", "workloada");
     let mut other = two.workloads[0].clone();
     other.name = "longer".into();
-    other.properties.push(("fieldlength".into(), "200".into(), common::origin()));
+    other.properties.push(("fieldlength".into(), "200".into(), crate::common::origin()));
     two.workloads.push(other.clone());
     let refused = words(two.clone());
     assert!(refused.contains("load different records into one table"), "{refused}");
-    two.workloads[1].properties.push(("table".into(), "longer".into(), common::origin()));
+    two.workloads[1].properties.push(("table".into(), "longer".into(), crate::common::origin()));
     assert_eq!(words(two), "");
     let mut set = file("", "2", "workloada");
-    set.properties.push(("threadcount".into(), "3".into(), common::origin()));
-    set.properties.push(("recordcuont".into(), "3".into(), common::origin()));
+    set.properties.push(("threadcount".into(), "3".into(), crate::common::origin()));
+    set.properties.push(("recordcuont".into(), "3".into(), crate::common::origin()));
     set.stores.push(serval_experiment::file::StoreEntry {
         name: "x".into(),
         binding: "memroy".into(),

@@ -1,8 +1,4 @@
 //! Results of searches: on the page, as plots, and as CSV.
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-
-mod synthetic;
-
 use serval_report::{
     experiment::{self, Part, TRIAL_COLUMNS},
     stored,
@@ -16,7 +12,7 @@ fn searched(make: impl Fn(&std::path::Path)) -> [Part; 1] {
 
 #[test]
 fn a_search_for_the_highest_rate_is_shown_with_every_trial() {
-    let part = searched(synthetic::searched::max);
+    let part = searched(crate::synthetic::searched::max);
     let page = experiment::html(&part);
     for part in [
         "The highest rate that keeps the SLO</h2>",
@@ -53,8 +49,8 @@ fn a_search_for_the_highest_rate_is_shown_with_every_trial() {
 
 #[test]
 fn a_sweep_without_searches_has_no_trials_csv() {
-    let size = synthetic::Size { stores: 1, points: 2, repeats: 1, seconds: 2, drawn: 40 };
-    let part = searched(|place| synthetic::sweep(place, size));
+    let size = crate::synthetic::Size { stores: 1, points: 2, repeats: 1, seconds: 2, drawn: 40 };
+    let part = searched(|place| crate::synthetic::sweep(place, size));
     let files = experiment::files(&part[0]).unwrap();
     assert!(files.iter().all(|(name, _)| name != "trials.csv"));
     let page = experiment::html(&part);
