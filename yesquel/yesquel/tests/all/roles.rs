@@ -2,7 +2,7 @@
 
 use crate::peers::{Cluster, SERVERS, birth, node, operations};
 use yesquel::{ConnectError, Denial, Timestamp, TreeId, TxnId};
-use yesquel_model::KeyRange;
+use yesquel_model::{GroupEpoch, KeyRange};
 use yesquel_transport::{Transport, block_on};
 use yesquel_wire::{
     ByteWriter, Decision, Expect, HorizonReport, Operations, Participants, PeerReport, Question, Questions,
@@ -77,6 +77,8 @@ fn messages() -> Vec<Message> {
         oldest: [None, None],
         more: false,
         horizon: HorizonReport::default(),
+        epoch: GroupEpoch::FIRST,
+        address: Box::default(),
     };
     let (tree, node) = (TreeId::new(1).unwrap(), node(SERVERS[0]));
     let for_all = [
