@@ -6,10 +6,10 @@ use super::{
     connection::ServerConnection,
     lanes::Lanes,
     lost_connection::LostConnection,
-    watching::Watching,
+    watching::{WatchWay, Watching},
 };
 use crate::{
-    GroupRoute, LossCause,
+    GroupRoute, LossCause, WatchEvent,
     wait::{CHECK_EVERY, check_cancelled},
 };
 use std::{
@@ -265,6 +265,16 @@ impl ServerLink {
         }
     }
 
+    /// Asks on the connection for notices, see [`Watching::ask`].
+    pub(super) fn ask_watching(
+        &self,
+        identity: &ClientIdentity,
+        request: &[u8],
+        see: &mut dyn FnMut(WatchEvent),
+    ) -> Option<Vec<u8>> {
+        self.watching.ask(&OwnLink(self, identity), request, see)
+    }
+
     /// Connects a lane if one was missed, within a time.
     pub(super) fn provide_lane(&self, identity: &ClientIdentity, timeout: Duration) {
         let connect_timeout = identity.options.connect_timeout.min(timeout);
@@ -274,6 +284,28 @@ impl ServerLink {
             let connection = identity.connect(&self.address()?, number, &options).ok()?;
             (connection.server == self.server).then_some(connection)
         });
+    }
+}
+
+/// A link and its client.
+struct OwnLink<'a>(&'a ServerLink, &'a ClientIdentity);
+
+impl WatchWay for OwnLink<'_> {
+    fn is_alive(&self) -> bool {
+        self.0.connection().is_some_and(|connection| connection.is_alive())
+    }
+
+    fn connect(&self) -> Option<ServerConnection> {
+        let connection = self.1.connect_watcher(&self.0.address()?).ok()?;
+        (connection.server == self.0.server).then_some(connection)
+    }
+
+    fn destination(&self) -> EncodedDestination {
+        self.0.destination()
+    }
+
+    fn timeout(&self) -> Duration {
+        self.1.options.timeout
     }
 }
 
