@@ -124,9 +124,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "waiting_is_no",
         rule: "cluster/commit.md, recovery: a live client's transaction in a queue is not refused",
         file: "yesquel/engine/src/engine/votes.rs",
-        find: "            Vote::Waiting | Vote::Forgotten => return,",
-        replace: "            Vote::Waiting if MUTANT => Decision::Abort,
-            Vote::Waiting | Vote::Forgotten => return,",
+        find: "Vote::Waiting => return prepared.recovery.is_queued_elsewhere(now.uptime_ms),",
+        replace: "Vote::Waiting if MUTANT => Decision::Abort,
+            Vote::Waiting => return prepared.recovery.is_queued_elsewhere(now.uptime_ms),",
         simulation: "cluster",
     },
     Mutant {

@@ -4,7 +4,7 @@ use super::{
     Address, SocketOptions,
     connect_error::{ConnectError, KnownCluster},
     connection::ServerConnection,
-    lanes::{self, Lanes},
+    lanes::Lanes,
     lost_connection::LostConnection,
     watching::Watching,
 };
@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 use yesquel_model::{ClusterMembership, ServerId};
-use yesquel_wire::{Correction, EncodedDestination};
+use yesquel_wire::{Correction, EncodedDestination, greeting};
 
 /// Pause between attempts to reconnect.
 const AGAIN_AFTER: Duration = Duration::from_millis(20);
@@ -269,7 +269,7 @@ impl ServerLink {
     pub(super) fn provide_lane(&self, identity: &ClientIdentity, timeout: Duration) {
         let connect_timeout = identity.options.connect_timeout.min(timeout);
         self.lanes.provide(identity.options.lanes, |number| {
-            let number = lanes::number(identity.client, number);
+            let number = greeting::lane(identity.client, number);
             let options = SocketOptions { connect_timeout, ..identity.options.clone() };
             let connection = identity.connect(&self.address()?, number, &options).ok()?;
             (connection.server == self.server).then_some(connection)
