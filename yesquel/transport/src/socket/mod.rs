@@ -235,7 +235,12 @@ impl SharedLinks {
                 return;
             }
             if let Some(heartbeats) = shared.heartbeats.get() {
-                shared.links.iter().for_each(|link| link.connection().report(heartbeats));
+                for link in &shared.links {
+                    // Reads that are not finished may need snapshots before changes.
+                    let mut see = |event| heartbeats.on_watch_event(link.server, event);
+                    link.watching.poll(false, &mut see);
+                    link.connection().report(heartbeats);
+                }
             }
             // Threads that wait for a reply take the others along; perhaps none does.
             shared.links.iter().for_each(|link| link.connection().receive_handled());
