@@ -140,6 +140,11 @@ impl SharedLinks {
                 return;
             }
             if let Some(heartbeats) = shared.heartbeats.get() {
+                for link in shared.links.iter() {
+                    // Reads that are not finished may need snapshots before changes.
+                    let mut see = |event| heartbeats.on_watch_event(link.server, event);
+                    link.watching.poll(false, &mut see);
+                }
                 shared.links.connections().for_each(|connection| connection.report(heartbeats));
             }
             // Threads that wait for a reply take the others along; perhaps none does.
