@@ -5,7 +5,7 @@ use yesquel_client::Client;
 use yesquel_embedded::EmbeddedServer;
 use yesquel_engine::{Engine, EngineSettings, Now};
 use yesquel_model::{KeyRange, ServerId, limits::KEY_BYTES_MAX};
-use yesquel_server::ManualTime;
+use yesquel_server::WallTime;
 use yesquel_transport::block_on;
 use yesquel_tree::{Splitter, Tree, TreeError, Trees};
 use yesquel_wire::status::NodeStatus;
@@ -20,7 +20,9 @@ struct Place {
 
 impl Place {
     fn new() -> Place {
-        let server = EmbeddedServer::in_memory(EngineSettings::default(), ManualTime::default());
+        // Nothing ticks the server, so that it does not hear of the snapshots that the test holds.
+        let settings = EngineSettings { grace_ms: 3_600_000, ..EngineSettings::default() };
+        let server = EmbeddedServer::in_memory(settings, WallTime::default());
         let trees = Trees::new(Client::new(server.clone(), 1));
         let tree = block_on(trees.create(SERVER)).unwrap();
         Place { server, trees, tree }
