@@ -1,7 +1,11 @@
 //! What a client reports to its servers: the oldest snapshots that its transactions read, and which
 //! of its commits are settled.
 
-use crate::unsettled::UnsettledCommit;
+use crate::{
+    min_set::{MinSet, MinSlot, preferred_slot},
+    unsettled::UnsettledCommit,
+    watches::Watches,
+};
 use std::{
     sync::{
         Mutex, MutexGuard, PoisonError,
@@ -10,101 +14,19 @@ use std::{
     time::Duration,
 };
 use yesquel_model::{ServerId, Timestamp, TxnId};
-use yesquel_transport::{HeartbeatSource, LostCall};
+use yesquel_transport::{HeartbeatSource, LostCall, WatchEvent};
 use yesquel_wire::{ClientHeartbeat, Correction, Reply, SETTLED_EXCEPTIONS_MAX, SettledReport};
 
 /// Age at which a server's time is too old to estimate the present: clocks whose rates differ by 100
 /// millionths are 6 ms apart then.
 const ESTIMATE_AGE_MAX: Duration = Duration::from_secs(60);
 
-/// Slots that need no lock: about as many as a process has threads.
-const SLOTS: usize = 256;
-
-/// Multiset of numbers whose least is queried. Zero marks a free slot.
-#[derive(Debug)]
-struct MinSet {
-    slots: Box<[AtomicU64]>,
-    /// Numbers for which no slot was free.
-    overflow: Mutex<Vec<u64>>,
-}
-
-/// Location of a number in a [`MinSet`].
-#[derive(Debug, Clone, Copy)]
-enum MinSlot {
-    At(usize),
-    Overflow(u64),
-}
-
-impl MinSet {
-    fn new() -> MinSet {
-        MinSet { slots: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(), overflow: Mutex::default() }
-    }
-
-    fn overflow(&self) -> MutexGuard<'_, Vec<u64>> {
-        self.overflow.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Inserts a number; the search for a free slot starts at `preferred`.
-    fn insert(&self, number: u64, preferred: usize) -> MinSlot {
-        for step in 0..SLOTS {
-            let at = (preferred + step) % SLOTS;
-            if self.slots[at].load(SeqCst) == 0
-                && self.slots[at].compare_exchange(0, number, SeqCst, SeqCst).is_ok()
-            {
-                return MinSlot::At(at);
-            }
-        }
-        self.overflow().push(number);
-        MinSlot::Overflow(number)
-    }
-
-    fn remove(&self, slot: MinSlot) {
-        match slot {
-            MinSlot::At(at) => self.slots[at].store(0, SeqCst),
-            MinSlot::Overflow(number) => {
-                let mut overflow = self.overflow();
-                if let Some(at) = overflow.iter().position(|known| *known == number) {
-                    overflow.swap_remove(at);
-                }
-            }
-        }
-    }
-
-    /// Returns the least number that is at least `first`, the next larger one, and whether there
-    /// are more beyond these two.
-    fn least_from(&self, first: u64) -> ([Option<u64>; 2], bool) {
-        let (mut least, mut more) = ([None; 2], false);
-        let mut see = |number: u64| {
-            if number < first.max(1) || least.contains(&Some(number)) {
-                return;
-            }
-            more |= least[1].is_some();
-            if least[0].is_none_or(|known| number < known) {
-                least = [Some(number), least[0]];
-            } else if least[1].is_none_or(|known| number < known) {
-                least[1] = Some(number);
-            }
-        };
-        self.slots.iter().for_each(|slot| see(slot.load(SeqCst)));
-        self.overflow().iter().for_each(|number| see(*number));
-        (least, more)
-    }
-}
-
-/// Slot where this thread starts its search for a free slot.
-fn preferred_slot() -> usize {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    thread_local! {
-        static PREFERRED: usize = NEXT.fetch_add(1, SeqCst) as usize * 3 % SLOTS;
-    }
-    PREFERRED.with(|slot| *slot)
-}
-
 /// State of a client that its heartbeats report.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     client: u64,
-    snapshots: MinSet,
+    pub(crate) snapshots: MinSet,
+    pub(crate) watches: Watches,
     /// Servers have dropped the snapshots below this timestamp.
     dropped_below: AtomicU64,
     commits: Mutex<Commits>,
@@ -184,6 +106,7 @@ impl InFlight {
         InFlight {
             client,
             snapshots: MinSet::new(),
+            watches: Watches::default(),
             dropped_below: AtomicU64::new(0),
             commits: Mutex::new(Commits { anchor: (clock, uptime), ..Commits::default() }),
             is_message_due: AtomicBool::new(false),
@@ -312,6 +235,10 @@ impl HeartbeatSource for InFlight {
         self.client
     }
 
+    fn on_watch_event(&self, server: ServerId, event: WatchEvent) {
+        self.watches.on_event(server, event, &self.snapshots);
+    }
+
     fn heartbeat(&self) -> ClientHeartbeat {
         let (oldest, more) = self.snapshots.least_from(self.dropped_below.load(SeqCst));
         let settled = self.commits().report();
@@ -322,6 +249,7 @@ impl HeartbeatSource for InFlight {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::min_set::SLOTS;
 
     fn in_flight() -> InFlight {
         InFlight::new(1, Timestamp::ZERO, Duration::ZERO)

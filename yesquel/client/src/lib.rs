@@ -8,10 +8,12 @@ mod counters;
 mod error;
 mod in_flight;
 mod lease;
+mod min_set;
 mod parallel_read;
 mod read_view;
 mod staging;
 mod unsettled;
+mod watch;
 mod watches;
 mod writes;
 
@@ -22,7 +24,7 @@ pub use lease::LeaseHolder;
 pub use parallel_read::ServerQuestions;
 pub use read_view::{ProofOutcome, ReadView};
 pub use staging::StagedWrites;
-pub use watches::Watch;
+pub use watch::Watch;
 pub use writes::{PART_BYTES, Writes};
 
 use in_flight::InFlight;
@@ -33,7 +35,6 @@ use std::{
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
-use watches::Watches;
 use yesquel_model::{NodeId, Refusal, ServerId, Timestamp, TreeId};
 use yesquel_transport::{HeartbeatSource, LossCause, LostCall, Transport, repeat_corrected};
 use yesquel_wire::{Answer, Answers, ByteWriter, Cells, Correction, Lookup, Question, Reply, Request};
@@ -51,7 +52,6 @@ pub struct Client<T> {
     /// Highest timestamp seen in any reply.
     seen: AtomicU64,
     counters: SentCounters,
-    watches: Watches,
 }
 
 impl<T: Transport> Client<T> {
@@ -59,13 +59,7 @@ impl<T: Transport> Client<T> {
     pub fn new(transport: T, id: u64) -> Client<T> {
         let in_flight = Arc::new(InFlight::new(id, transport.clock(), transport.uptime()));
         transport.set_heartbeat_source(Arc::clone(&in_flight) as Arc<dyn HeartbeatSource>);
-        Client {
-            transport,
-            in_flight,
-            seen: AtomicU64::new(0),
-            counters: SentCounters::default(),
-            watches: Watches::default(),
-        }
+        Client { transport, in_flight, seen: AtomicU64::new(0), counters: SentCounters::default() }
     }
 
     /// Returns whether no connection is known to have ended. Sends nothing.
@@ -235,18 +229,18 @@ impl<T: Transport> Client<T> {
             return Ok(None);
         }
         let questions = [question, Question::Watch { node }];
-        let watch = self.watches.begin(node);
+        let watch = Watch::begin(&self.in_flight, node);
         loop {
             let request = self.read_request(read_view, server, &questions);
             let Some(bytes) = self.ask_watching(server, &request) else {
-                self.watches.refused(&watch, node);
+                watch.refused(node);
                 return Ok(None);
             };
             let reply = self.on_reply(read_view, server, questions.len(), bytes);
-            let Some(reply) = reply.inspect_err(|_| self.watches.refused(&watch, node))? else { continue };
+            let Some(reply) = reply.inspect_err(|_| watch.refused(node))? else { continue };
             let is_granted = reply.answers().and_then(|all| all.iter().nth(1)) == Some(Answer::Same);
             if !is_granted {
-                self.watches.refused(&watch, node);
+                watch.refused(node);
             }
             return Ok(Some((reply, is_granted.then_some(watch))));
         }
@@ -393,6 +387,28 @@ impl<T: Transport> Client<T> {
         // A retry may take numbers twice; the first lot is then unused.
         let request = Request::Take { node, count, above };
         decode_taken(&self.call_idempotent(node.server, &Client::<T>::bytes_of(&request)).await?)
+    }
+
+    /// The group that has the counters of the cluster.
+    pub fn home_group(&self) -> ServerId {
+        self.transport.home_group()
+    }
+
+    /// Like [`take`](Client::take), without waiting: `taken` gets the first number, or `None` if the
+    /// request is lost. It runs on any thread that uses the transport, or at once.
+    pub fn take_in_background(
+        &self,
+        node: NodeId,
+        count: u64,
+        taken: impl FnOnce(Option<u64>) + Send + 'static,
+    ) {
+        let request = Client::<T>::bytes_of(&Request::Take { node, count, above: 0 });
+        self.counters.sent(request.len());
+        self.counters.overlapping();
+        let handler = move |reply: Result<&[u8], LostCall>| {
+            taken(reply.ok().and_then(|reply| decode_taken(reply).ok()));
+        };
+        self.transport.send(node.server, &request, Box::new(handler));
     }
 
     /// Like [`take`](Client::take), sent at once and awaited later, so that it overlaps other

@@ -1,6 +1,6 @@
 //! Snapshot of a transaction, and the cached values that are still to be verified at it.
 
-use crate::{ReadReply, RequestError, Watch, watches::UsedWatches};
+use crate::{ReadReply, RequestError, Watch, watch::UsedWatches};
 use yesquel_model::{Key, NodeId, ServerId, Timestamp};
 use yesquel_wire::{Answer, Question};
 
@@ -66,6 +66,7 @@ impl ReadView {
     pub(crate) fn give(&mut self, server: ServerId, snapshot: Timestamp) {
         if self.snapshot.is_none() {
             self.given_by = Some(server);
+            self.used.decided();
         }
         self.snapshot = Some(snapshot);
     }

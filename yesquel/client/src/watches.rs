@@ -1,7 +1,6 @@
-//! Nodes that the client watches: the server sends a notice before it acknowledges their change to
-//! anyone. `docs/yesquel/tree.md` has the rules.
+//! Nodes that the client watches, and the reads that depend on them.
 
-use crate::{Client, RequestError};
+use crate::min_set::{MinSet, MinSlot, preferred_slot};
 use rustc_hash::FxHashMap;
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -10,46 +9,63 @@ use std::sync::{
         Ordering::{Acquire, Release},
     },
 };
-use yesquel_model::{NodeId, Refusal, ServerId, Timestamp};
-use yesquel_transport::{Transport, WatchEvent};
+use yesquel_model::{NodeId, ServerId};
+use yesquel_transport::WatchEvent;
 
 /// What was read of a node is valid as long as no notice has come.
-const VALID: u64 = 0;
+pub(crate) const VALID: u64 = 0;
 /// The end of a watch whose connection was lost: nothing is known of its node any more.
-const LOST: u64 = 1;
+pub(crate) const LOST: u64 = 1;
 
-/// A watch of a node.
-#[derive(Debug, Clone)]
-pub struct Watch {
-    server: ServerId,
-    /// Time of the change, once a notice has come.
-    ended_at: Arc<AtomicU64>,
-}
-
-impl Watch {
-    /// Returns whether no notice has come.
-    pub fn is_valid(&self) -> bool {
-        self.ended_at.load(Acquire) == VALID
-    }
-
-    /// Returns whether what was read when the watch began, at or before the snapshot, is right at
-    /// the snapshot. [`Client::take_notices`] must have been called since the snapshot was given.
-    pub fn covers(&self, snapshot: Timestamp) -> bool {
-        let ended_at = self.ended_at.load(Acquire);
-        ended_at == VALID || ended_at > snapshot.0
-    }
-}
-
-/// The watches of a client, by node.
+/// Transaction without a snapshot that has used watched nodes.
 #[derive(Debug, Default)]
-pub(crate) struct Watches(Mutex<FxHashMap<NodeId, Arc<AtomicU64>>>);
+struct FloatingRead {
+    /// Ends of the watches, while they decide its snapshot.
+    used: Vec<Arc<AtomicU64>>,
+    /// The snapshot before the first change of what it has used: it may need that.
+    held: Option<MinSlot>,
+}
+
+#[derive(Debug, Default)]
+struct FloatingReads {
+    last: u64,
+    open: FxHashMap<u64, FloatingRead>,
+}
+
+/// The watches of a client: by node, the time of the change, once a notice has come.
+#[derive(Debug, Default)]
+pub(crate) struct Watches {
+    by_node: Mutex<FxHashMap<NodeId, Arc<AtomicU64>>>,
+    reads: Mutex<FloatingReads>,
+}
+
+/// Returns the least time at which a watch has ended.
+pub(crate) fn first_end<'a>(watches: impl Iterator<Item = &'a Arc<AtomicU64>>) -> Option<u64> {
+    watches.map(|ended_at| ended_at.load(Acquire)).filter(|ended_at| *ended_at != VALID).min()
+}
+
+impl FloatingRead {
+    /// Holds the snapshot that the read will need if it goes on.
+    fn hold_before_change(&mut self, snapshots: &MinSet) {
+        if self.held.is_none()
+            && let Some(ended_at) = first_end(self.used.iter()).filter(|ended_at| *ended_at != LOST)
+        {
+            self.held = Some(snapshots.insert(ended_at - 1, preferred_slot()));
+        }
+    }
+}
 
 impl Watches {
     fn lock(&self) -> MutexGuard<'_, FxHashMap<NodeId, Arc<AtomicU64>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_node.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn on_event(&self, server: ServerId, event: WatchEvent) {
+    fn reads(&self) -> MutexGuard<'_, FloatingReads> {
+        self.reads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note of a notice, or of the end of all watches at a server.
+    pub(crate) fn on_event(&self, server: ServerId, event: WatchEvent, snapshots: &MinSet) {
         let mut watches = self.lock();
         match event {
             WatchEvent::Changed(notice) => {
@@ -63,92 +79,50 @@ impl Watches {
                 gone.for_each(|(_, ended_at)| ended_at.store(LOST, Release));
             }
         }
+        drop(watches);
+        self.reads().open.values_mut().for_each(|read| read.hold_before_change(snapshots));
     }
 
-    /// Returns the watch of a node, which is begun if there is none: a notice that comes before the
-    /// reply ends it.
-    pub(crate) fn begin(&self, node: NodeId) -> Watch {
-        let ended_at = Arc::clone(self.lock().entry(node).or_default());
-        Watch { server: node.server, ended_at }
+    /// Returns the end of the watch of a node, which is begun if there is none: a notice that comes
+    /// before the reply ends it.
+    pub(crate) fn begin(&self, node: NodeId) -> Arc<AtomicU64> {
+        Arc::clone(self.lock().entry(node).or_default())
     }
 
     /// Forgets a watch that the server has not granted, unless other threads use it: they have it
     /// from an earlier question.
-    pub(crate) fn refused(&self, watch: &Watch, node: NodeId) {
+    pub(crate) fn refused(&self, node: NodeId, ended_at: &Arc<AtomicU64>) {
         let mut watches = self.lock();
-        if Arc::strong_count(&watch.ended_at) <= 2 {
+        if Arc::strong_count(ended_at) <= 2 {
             watches.remove(&node);
-            watch.ended_at.store(LOST, Release);
+            ended_at.store(LOST, Release);
         }
     }
-}
 
-/// Watched nodes that a transaction without a snapshot has used.
-#[derive(Debug, Default)]
-pub(crate) struct UsedWatches(Vec<Watch>);
-
-impl UsedWatches {
-    /// Adds a watch that is valid. Returns false if it does not fit the others: it is at another
-    /// server, or one of them has ended. The node of the new one may have been read after that.
-    pub(crate) fn add(&mut self, watch: &Watch) -> bool {
-        let fits = self.server().is_none_or(|server| server == watch.server) && self.ended_at().is_none();
-        if fits {
-            self.0.push(watch.clone());
-        }
-        fits
+    /// Adds a watch that a read uses; `None`: its first one. Returns the number of the read.
+    pub(crate) fn use_in(&self, read: Option<u64>, ended_at: &Arc<AtomicU64>, snapshots: &MinSet) -> u64 {
+        let mut reads = self.reads();
+        let number = read.unwrap_or_else(|| {
+            reads.last += 1;
+            reads.last
+        });
+        let read = reads.open.entry(number).or_default();
+        read.used.push(Arc::clone(ended_at));
+        // The notice may have come just now.
+        read.hold_before_change(snapshots);
+        number
     }
 
-    /// The server of the watches, if there are any.
-    pub(crate) fn server(&self) -> Option<ServerId> {
-        self.0.first().map(|watch| watch.server)
-    }
-
-    /// The least time at which one of them has ended.
-    fn ended_at(&self) -> Option<u64> {
-        let ended = self.0.iter().map(|watch| watch.ended_at.load(Acquire));
-        ended.filter(|ended_at| *ended_at != VALID).min()
-    }
-
-    /// Returns the snapshot at which to read instead, if what was used has changed at or before
-    /// `at`, which a server has given.
-    pub(crate) fn earlier(&self, at: Timestamp) -> Result<Option<Timestamp>, RequestError> {
-        match self.ended_at() {
-            Some(LOST) => Err(Refusal::SnapshotTooOld { snapshot: Timestamp::ZERO, oldest: at }.into()),
-            Some(ended_at) if ended_at <= at.0 => Ok(Some(Timestamp(ended_at - 1))),
-            _ => Ok(None),
+    /// Notes that a read has a snapshot, which its transaction holds.
+    pub(crate) fn decided(&self, read: u64) {
+        if let Some(read) = self.reads().open.get_mut(&read) {
+            read.used.clear();
         }
     }
-}
 
-impl<T: Transport> Client<T> {
-    /// Takes the notices of all changes at a server that were acknowledged to any client before
-    /// this call. Costs no round trip. Returns false if another thread waits for a reply there.
-    pub fn take_notices(&self, server: ServerId) -> bool {
-        self.transport.take_notices(server, false, &mut |event| self.watches.on_event(server, event))
-    }
-
-    /// Like [`take_notices`](Self::take_notices), after the other thread.
-    pub(crate) fn wait_for_notices(&self, server: ServerId) {
-        self.transport.take_notices(server, true, &mut |event| self.watches.on_event(server, event));
-    }
-
-    /// Whether nodes of a server can be watched.
-    pub fn can_watch(&self, server: ServerId) -> bool {
-        self.transport.can_watch(server)
-    }
-
-    /// Ends all watches at a server.
-    pub fn end_watches(&self, server: ServerId) {
-        self.transport.end_watches(server, &mut |event| self.watches.on_event(server, event));
-    }
-
-    /// Sends a question by the connection for watches; `None` if there is none.
-    pub(crate) fn ask_watching(&self, server: ServerId, request: &[u8]) -> Option<Vec<u8>> {
-        let reply = self
-            .transport
-            .ask_watching(server, request, &mut |event| self.watches.on_event(server, event))?;
-        self.counters.sent(request.len());
-        self.counters.received(reply.len());
-        Some(reply)
+    /// Ends a read.
+    pub(crate) fn end(&self, read: u64, snapshots: &MinSet) {
+        let ended = self.reads().open.remove(&read);
+        ended.and_then(|read| read.held).into_iter().for_each(|held| snapshots.remove(held));
     }
 }

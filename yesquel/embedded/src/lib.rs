@@ -168,6 +168,11 @@ impl EmbeddedServer {
         Ok(EmbeddedServer::around(settings.server, core, pending))
     }
 
+    /// The server's number.
+    pub fn server(&self) -> ServerId {
+        self.server
+    }
+
     /// The server's core, for sockets.
     pub fn core(&self) -> &Arc<Core> {
         &self.core

@@ -2,7 +2,7 @@
 
 mod watches;
 
-use crate::{Caller, Effects, Engine, EngineSettings, LogRecord, Now};
+use crate::{Caller, Effects, Engine, EngineSettings, LogRecord, Now, ReplyDurability};
 use yesquel_model::{Conflict, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
     Answer, ByteWriter, Decision, Expect, LargeValue, NewNode, NodeKind, NodeOperation, Operations,
@@ -519,6 +519,24 @@ fn a_prepared_move_blocks_another() {
     assert!(matches!(Reply::decode(&answers[1].1), Ok(Reply::Committed(_))));
     server.committed(4, &[put(6, b"a")]);
     server.comes_back();
+}
+
+/// Under every durability: a power failure must not give a number of the cluster out again.
+#[test]
+fn numbers_of_the_cluster_are_durable_before_they_are_told() {
+    let mut engine = Engine::new(EngineSettings::default());
+    for (tree, durability) in
+        [(TreeId::default(), ReplyDurability::SyncedNow), (TreeId::MAX, ReplyDurability::Configured)]
+    {
+        let node = NodeId { tree, server: ServerId(0), local: LocalId(2) };
+        let (mut request, mut effects) = (Vec::new(), Effects::default());
+        Request::Take { node, count: 64, above: 0 }.write(&mut ByteWriter(&mut request));
+        let caller = Caller { connection: 1, request: 1 };
+        engine.handle(Now { wall_ms: 1_000, uptime_ms: 0 }, caller, &request, &mut effects).unwrap();
+        let reply = &effects.replies[0];
+        assert_eq!(Reply::decode(&effects.bytes[reply.bytes.clone()]), Ok(Reply::Taken(1)));
+        assert_eq!((reply.durability, reply.needs_lsn), (durability, engine.lsn()));
+    }
 }
 
 #[test]

@@ -2,13 +2,22 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
-use std::{fs, ops::ControlFlow, path::Path};
+use std::{
+    fs,
+    ops::ControlFlow,
+    path::Path,
+    sync::{
+        Mutex,
+        mpsc::{Sender, channel},
+    },
+};
 use yesquel_engine::{Caller, EngineSettings};
-use yesquel_model::{ServerId, TxnId};
+use yesquel_model::{LocalId, NodeId, ServerId, TreeId, TxnId};
 use yesquel_server::{
     Core, CoreError, DataFolder, DataFolderError, LogOptions, ReplySink, UpgradeError, UpgradeOutcome,
     WallTime, upgrade,
 };
+use yesquel_wire::{ByteWriter, Reply, Request};
 
 struct NoReplies;
 
@@ -79,6 +88,46 @@ fn an_old_folder_is_refused_and_upgraded() {
         drop(core);
         assert_eq!(run(place.path()).unwrap(), UpgradeOutcome::Current { deleted: 0 });
         drop(open(place.path(), server).unwrap());
+    }
+}
+
+/// Passes replies on.
+struct Replies(Mutex<Sender<Vec<u8>>>);
+
+impl ReplySink for Replies {
+    fn deliver(&self, _: Caller, reply: &[u8]) {
+        self.0.lock().unwrap().send(reply.to_vec()).unwrap();
+    }
+}
+
+/// The counters of the old server become those of the cluster.
+#[test]
+fn numbers_begin_above_those_of_the_old_folder() {
+    let place = old_folder("server-0");
+    run(place.path()).unwrap();
+    let (sender, replies) = channel();
+    let folder = DataFolder::take(place.path()).unwrap();
+    let (settings, options) = (EngineSettings::default(), LogOptions::default());
+    let core =
+        Core::open(folder, settings, options, WallTime::default(), Replies(Mutex::new(sender))).unwrap();
+    let mut used = [0, 0];
+    for tree in core.status().trees {
+        used[0] = used[0].max(tree.tree);
+        let tree = TreeId::new(tree.tree).unwrap();
+        for node in core.with_engine(|engine| engine.nodes_of(tree, None)).nodes {
+            let node = NodeId::from_bits(u128::from_str_radix(&node.id, 16).unwrap());
+            used[1] = used[1].max(node.local.0 >> 16);
+        }
+    }
+    assert!(used.iter().all(|number| *number > 0), "{used:?}");
+    for (counter, used) in [1, 2].into_iter().zip(used) {
+        let node = NodeId { tree: TreeId::default(), server: ServerId(0), local: LocalId(counter) };
+        let mut request = Vec::new();
+        Request::Take { node, count: 64, above: 0 }.write(&mut ByteWriter(&mut request));
+        core.handle(Caller { connection: 1, request: counter }, &request).unwrap();
+        let reply = replies.recv().unwrap();
+        let Ok(Reply::Taken(first)) = Reply::decode(&reply) else { panic!("{:?}", Reply::decode(&reply)) };
+        assert!(first > used, "counter {counter} goes on at {first}, and {used} is used");
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod laws;
 mod network;
+mod numbers;
 mod routes;
 mod server;
 
@@ -14,6 +15,7 @@ use crate::{
     schedule::EventQueue,
 };
 use network::{Copied, MessageBody, PendingRequest, SimulatedConnection};
+use numbers::UsedNumbers;
 use server::SimulatedServer;
 use std::{
     cell::RefCell,
@@ -248,6 +250,7 @@ pub struct Cluster {
     /// The task that is being polled.
     pub(crate) current_task: Option<usize>,
     on_request: Option<OnRequest>,
+    numbers: Option<UsedNumbers>,
     /// Processes that have just died.
     pub(crate) dying: Vec<usize>,
     /// Servers that have just stopped or started: their background tasks end or begin.
@@ -272,6 +275,7 @@ impl Cluster {
             partitions: Vec::new(),
             current_task: None,
             on_request: None,
+            numbers: None,
             dying: Vec::new(),
             changed: Vec::new(),
             is_healed: false,
@@ -349,6 +353,11 @@ impl Cluster {
     /// Calls a function for each request that a task sends, at the time it is sent.
     pub fn on_request(&mut self, call: impl FnMut(usize, ServerId, &Request<'_>) + 'static) {
         self.on_request = Some(Box::new(call));
+    }
+
+    /// Checks from now on that no two clients use the same number of a tree or an issuer.
+    pub fn check_numbers(&mut self) {
+        self.numbers = Some(UsedNumbers::default());
     }
 
     /// Microseconds since the start of the run.

@@ -82,6 +82,8 @@ pub trait HeartbeatSource: Send + Sync {
     fn client(&self) -> u64;
     /// The heartbeat to send now.
     fn heartbeat(&self) -> ClientHeartbeat;
+    /// Takes note of what has happened to watched nodes while the client was silent.
+    fn on_watch_event(&self, _server: ServerId, _event: WatchEvent) {}
 }
 
 /// Takes the reply to a request that no caller waits for, or the reason for which none will come. It

@@ -21,7 +21,7 @@ impl<T: Transport> Trees<T> {
     /// Allocates the names of the nodes of a large value.
     pub(crate) async fn name(&self, tree: Tree, length: usize) -> Result<LargeValue, TreeError> {
         let (length, server) = (length as u64, tree.root.server);
-        let first: LocalId = self.issue(&self.issuers, server, LargeValue::nodes_for(length)).await?;
+        let first: LocalId = self.issue(LargeValue::nodes_for(length)).await?;
         Ok(LargeValue { length, server, first })
     }
 

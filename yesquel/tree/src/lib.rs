@@ -10,6 +10,7 @@ mod counters;
 mod cursor;
 mod gap;
 mod large;
+mod numbers;
 mod page;
 mod pages;
 mod proof;
@@ -33,9 +34,9 @@ pub use transaction::TreeTransaction;
 
 use cache::Cache;
 use crossbeam_utils::sync::ShardedLock;
-use rustc_hash::FxHashMap;
+use numbers::NumberRange;
 use std::sync::{
-    Mutex, PoisonError,
+    Mutex, MutexGuard, PoisonError,
     atomic::{AtomicUsize, Ordering::Relaxed},
 };
 use thiserror::Error;
@@ -113,7 +114,7 @@ impl Tree {
     }
 }
 
-/// SearchCounters that number trees and issuers.
+/// Counters of the cluster that number trees and issuers.
 const TREE_NUMBERS: LocalId = LocalId(1);
 const ISSUER_NUMBERS: LocalId = LocalId(2);
 
@@ -123,15 +124,14 @@ pub struct Trees<T> {
     client: Client<T>,
     cache: ShardedLock<Cache>,
     counters: SearchCounters,
-    /// Issuers of ids for the nodes of large values.
-    issuers: Issuers,
+    tree_numbers: NumberRange,
+    issuer_numbers: NumberRange,
+    /// Issuer of ids for new nodes.
+    issuer: Mutex<Option<Issuer>>,
     watched: WatchedLeaves,
     /// Bytes that a transaction buffers for trees that it creates.
     bulk_load_bytes: AtomicUsize,
 }
-
-/// Issuer of new node ids for each server: every server counts its own.
-pub(crate) type Issuers = Mutex<FxHashMap<ServerId, Issuer>>;
 
 impl<T: Transport> Trees<T> {
     /// Creates an empty cache over a client.
@@ -140,7 +140,9 @@ impl<T: Transport> Trees<T> {
             client,
             cache: ShardedLock::default(),
             counters: SearchCounters::default(),
-            issuers: Issuers::default(),
+            tree_numbers: NumberRange::new(TREE_NUMBERS),
+            issuer_numbers: NumberRange::new(ISSUER_NUMBERS),
+            issuer: Mutex::default(),
             watched: WatchedLeaves::default(),
             bulk_load_bytes: AtomicUsize::new(bulk_load::BULK_LOAD_BYTES),
         }
@@ -176,22 +178,20 @@ impl<T: Transport> Trees<T> {
         TreeTransaction::new(self)
     }
 
-    /// Returns the first of `count` consecutive new node ids of a server.
-    async fn issue(&self, issuers: &Issuers, server: ServerId, count: u64) -> Result<LocalId, TreeError> {
+    /// Returns the first of `count` consecutive new node ids, for any server.
+    async fn issue(&self, count: u64) -> Result<LocalId, TreeError> {
         loop {
-            let issued = {
-                let mut issuers = issuers.lock().unwrap_or_else(PoisonError::into_inner);
-                issuers.get_mut(&server).and_then(|issuer| issuer.issue(count))
-            };
-            if let Some(first) = issued {
+            if let Some(first) = self.issuer().as_mut().and_then(|issuer| issuer.issue(count)) {
                 return Ok(first);
             }
-            let numbers = NodeId { tree: TreeId::default(), server, local: ISSUER_NUMBERS };
-            let number = self.client.take(numbers, 1, 0).await?;
+            let number = self.issuer_numbers.next(&self.client).await?;
             let spent = TreeError::Damaged(TreeId::default(), "there are no names for nodes left");
-            let fresh = Issuer::new(number).ok_or(spent)?;
-            issuers.lock().unwrap_or_else(PoisonError::into_inner).insert(server, fresh);
+            *self.issuer() = Some(Issuer::new(number).ok_or(spent)?);
         }
+    }
+
+    fn issuer(&self) -> MutexGuard<'_, Option<Issuer>> {
+        self.issuer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Creates an empty tree with a given root if it does not exist.
@@ -210,11 +210,11 @@ impl<T: Transport> Trees<T> {
         Ok(())
     }
 
-    /// Returns a unique number from a counter of a server. SearchCounters below 16 are reserved for
+    /// Returns a unique number from a counter of the cluster. Counters below 16 are reserved for
     /// trees.
-    pub async fn number(&self, server: ServerId, counter: u16) -> Result<u64, TreeError> {
-        let node = NodeId { tree: TreeId::default(), server, local: LocalId(u64::from(counter)) };
-        Ok(self.client.take(node, 1, 0).await?)
+    pub async fn number(&self, counter: u16) -> Result<u64, TreeError> {
+        let counter = numbers::counter(&self.client, LocalId(u64::from(counter)));
+        Ok(self.client.take(counter, 1, 0).await?)
     }
 
     /// Creates an empty tree at a server.
@@ -224,11 +224,10 @@ impl<T: Transport> Trees<T> {
         Ok(tree)
     }
 
-    /// Returns a new, unique tree of a server, for a transaction to
-    /// [create](TreeTransaction::create_tree).
+    /// Returns a new tree at a server, for a transaction to [create](TreeTransaction::create_tree).
+    /// Its number is unique in the cluster.
     pub async fn new_tree(&self, server: ServerId) -> Result<Tree, TreeError> {
-        let numbers = NodeId { tree: TreeId::default(), server, local: TREE_NUMBERS };
-        let number = self.client.take(numbers, 1, 0).await?;
+        let number = self.tree_numbers.next(&self.client).await?;
         let Some(tree) = TreeId::new(number) else {
             return Err(TreeError::Damaged(TreeId::MAX, "there are no numbers for trees left"));
         };

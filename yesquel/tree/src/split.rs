@@ -5,7 +5,7 @@
 //! node. The engine moves cells with their versions and prepared operations, so that no other
 //! transaction notices.
 
-use crate::{Issuers, Tree, TreeError, Trees, cache::Goal, search::Fetched};
+use crate::{Tree, TreeError, Trees, cache::Goal, search::Fetched};
 use yesquel_client::{CommitError, Writes};
 use yesquel_model::{
     Conflict, Key, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, limits, separator,
@@ -20,7 +20,6 @@ use yesquel_wire::{
 #[derive(Debug)]
 pub struct Splitter {
     server: ServerId,
-    issuers: Issuers,
     /// Whether the upper half moves, for research.
     is_left: bool,
 }
@@ -63,7 +62,7 @@ const ATTEMPTS_MAX: usize = 8;
 impl Splitter {
     /// Creates a splitter for the nodes of a server.
     pub fn new(server: ServerId) -> Splitter {
-        Splitter { server, issuers: Issuers::default(), is_left: false }
+        Splitter { server, is_left: false }
     }
 
     /// Creates a splitter that moves the upper half. For research only: the paper measures that it
@@ -86,7 +85,7 @@ impl Splitter {
         node: NodeId,
         at: Option<&[u8]>,
     ) -> Result<bool, TreeError> {
-        let spec = SplitSpec { at, parts: 2, names: (self.server, &self.issuers), is_left: self.is_left };
+        let spec = SplitSpec { at, parts: 2, server: self.server, is_left: self.is_left };
         Splitter::again(async || self.try_split(trees, node, spec).await).await
     }
 
@@ -106,7 +105,7 @@ impl Splitter {
     ) -> Result<bool, TreeError> {
         let parts = parts.clamp(2, PARTS_MAX);
         let is_left = is_left || self.is_left;
-        let spec = SplitSpec { at: None, parts, names: (self.server, &self.issuers), is_left };
+        let spec = SplitSpec { at: None, parts, server: self.server, is_left };
         Splitter::again(async || self.try_split(trees, node, spec).await).await
     }
 
@@ -186,8 +185,8 @@ struct SplitSpec<'a> {
     at: Option<&'a [u8]>,
     /// Number of parts without a split key, at least two.
     parts: usize,
-    /// Server of the new nodes, and the issuers of their ids.
-    names: (ServerId, &'a Issuers),
+    /// Server of the new nodes.
+    server: ServerId,
     /// Whether the upper part moves.
     is_left: bool,
 }
@@ -283,13 +282,12 @@ impl<T: Transport> Trees<T> {
             return Ok(None);
         }
         let is_root = node.local == LocalId::ROOT;
-        let (server, issuer) = spec.names;
         let (count, kept) = match (is_root, spec.is_left) {
             (true, _) => (cuts.len() + 1, None),
             (false, true) => (cuts.len(), Some(0)),
             (false, false) => (cuts.len(), Some(cuts.len())),
         };
-        let first = self.issue(issuer, server, count as u64).await?;
+        let (first, server) = (self.issue(count as u64).await?, spec.server);
         let mut new = (first.0..).map(|local| NodeId { tree: node.tree, server, local: LocalId(local) });
         let parent = match kept {
             None => node,
@@ -350,7 +348,7 @@ impl<T: Transport> Trees<T> {
         snapshot: &mut Option<Timestamp>,
         full: NodeId,
     ) -> Result<Split, TreeError> {
-        let spec = SplitSpec { at: None, parts: 2, names: (full.server, &self.issuers), is_left: false };
+        let spec = SplitSpec { at: None, parts: 2, server: full.server, is_left: false };
         let again = CommitError::Refused {
             server: full.server,
             operation: None,

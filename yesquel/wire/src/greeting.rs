@@ -21,6 +21,20 @@ pub const CREDENTIAL_BYTES_MAX: usize = 1024;
 /// that may overtake others.
 pub const LANE: u64 = 1 << 63;
 
+/// Lowest bits of a lane's number: which lane of its client it is.
+const LANE_BITS: u32 = 4;
+
+/// Returns the number with which a lane of a client greets.
+pub fn lane(client: u64, lane: u64) -> u64 {
+    LANE | client << LANE_BITS | lane & !(u64::MAX << LANE_BITS)
+}
+
+/// Returns whether a connection that has greeted with a number may send transactions of a client: it
+/// is the client's, or one of its lanes.
+pub fn may_send_for(greeted: u64, client: u64) -> bool {
+    greeted == client || greeted & LANE != 0 && greeted >> LANE_BITS == lane(client, 0) >> LANE_BITS
+}
+
 /// Bits of a client number that mark a connection for notices. The lowest bits are the number in its
 /// socket's name, see [`watcher`].
 const WATCHER: u64 = LANE | 1 << 62;
@@ -308,6 +322,23 @@ pub fn common_version(theirs: (u16, u16)) -> Result<u16, Denial> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_lane_sends_for_its_client_only() {
+        let clients = [1, 2, 17, 0x0123_4567_89ab_cdef, LANE >> 4, (LANE >> 4) - 1];
+        for client in clients {
+            let lanes: std::collections::BTreeSet<u64> = (0..16).map(|number| lane(client, number)).collect();
+            assert_eq!(lanes.len(), 16);
+            for other in clients {
+                assert_eq!(may_send_for(other, client), other == client);
+                assert!(
+                    lanes
+                        .iter()
+                        .all(|lane| lane & LANE != 0 && may_send_for(*lane, other) == (other == client))
+                );
+            }
+        }
+    }
 
     #[test]
     fn greetings_round_trip_and_wait_for_their_last_byte() {

@@ -3,7 +3,7 @@
 use crate::{
     ByteReader, ByteWriter, Malformed, Operations, Participants, PeerReport, Question, Questions,
     TransactionList,
-    greeting::{LANE, Role},
+    greeting::{Role, may_send_for},
 };
 use yesquel_model::{KeyRange, NodeId, Timestamp, TreeId, TxnId};
 
@@ -383,7 +383,7 @@ impl<'a> Request<'a> {
         let mut reader = ByteReader::new(bytes);
         match (role, reader.byte()) {
             (Role::Client, Ok(tag @ (COMMIT..=RESOLVE | OUTCOME | STAGE..=RELEASE))) => {
-                let is_own = |txn: TxnId| txn.client == client & !LANE;
+                let is_own = |txn: TxnId| may_send_for(client, txn.client);
                 let is_voter =
                     || matches!(Request::decode(bytes), Ok(Request::Resolve { is_voter: true, .. }));
                 // What is malformed is refused as such.

@@ -6,10 +6,36 @@ use yesquel_model::{ServerId, Timestamp};
 use yesquel_transport::{HeartbeatSource, LostCall, ReplyHandler, SocketTransport, Transport, WatchEvent};
 use yesquel_wire::Correction;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum AnyTransport {
     Embedded(EmbeddedServer),
     Sockets(SocketTransport),
+    /// A server in this process, and the others of its cluster.
+    Member(EmbeddedServer, SocketTransport),
+}
+
+/// The transport to a group.
+enum Way<'a> {
+    Embedded(&'a EmbeddedServer),
+    Sockets(&'a SocketTransport),
+}
+
+impl AnyTransport {
+    fn to(&self, group: ServerId) -> Way<'_> {
+        match self {
+            AnyTransport::Embedded(embedded) => Way::Embedded(embedded),
+            AnyTransport::Member(embedded, _) if embedded.server() == group => Way::Embedded(embedded),
+            AnyTransport::Sockets(sockets) | AnyTransport::Member(_, sockets) => Way::Sockets(sockets),
+        }
+    }
+
+    /// The transport that the client belongs to.
+    fn own(&self) -> Way<'_> {
+        match self {
+            AnyTransport::Embedded(embedded) | AnyTransport::Member(embedded, _) => Way::Embedded(embedded),
+            AnyTransport::Sockets(sockets) => Way::Sockets(sockets),
+        }
+    }
 }
 
 /// Call by either transport.
@@ -25,9 +51,9 @@ impl Transport for AnyTransport {
         request: &[u8],
     ) -> impl Future<Output = Result<Vec<u8>, LostCall>> + use<'a> {
         // The request is sent now, not when the future is first polled.
-        let call = match self {
-            AnyTransport::Embedded(embedded) => EitherCall::Embedded(embedded.call(server, request)),
-            AnyTransport::Sockets(sockets) => EitherCall::Sockets(sockets.call(server, request)),
+        let call = match self.to(server) {
+            Way::Embedded(embedded) => EitherCall::Embedded(embedded.call(server, request)),
+            Way::Sockets(sockets) => EitherCall::Sockets(sockets.call(server, request)),
         };
         async move {
             match call {
@@ -42,11 +68,9 @@ impl Transport for AnyTransport {
         server: ServerId,
         request: &[u8],
     ) -> impl Future<Output = Result<Vec<u8>, LostCall>> {
-        let call = match self {
-            AnyTransport::Embedded(embedded) => {
-                EitherCall::Embedded(embedded.call_unordered(server, request))
-            }
-            AnyTransport::Sockets(sockets) => EitherCall::Sockets(sockets.call_unordered(server, request)),
+        let call = match self.to(server) {
+            Way::Embedded(embedded) => EitherCall::Embedded(embedded.call_unordered(server, request)),
+            Way::Sockets(sockets) => EitherCall::Sockets(sockets.call_unordered(server, request)),
         };
         async move {
             match call {
@@ -57,31 +81,17 @@ impl Transport for AnyTransport {
     }
 
     fn send(&self, server: ServerId, request: &[u8], handler: ReplyHandler) {
-        match self {
-            AnyTransport::Embedded(embedded) => embedded.send(server, request, handler),
-            AnyTransport::Sockets(sockets) => sockets.send(server, request, handler),
+        match self.to(server) {
+            Way::Embedded(embedded) => embedded.send(server, request, handler),
+            Way::Sockets(sockets) => sockets.send(server, request, handler),
         }
     }
 
     fn can_watch(&self, server: ServerId) -> bool {
-        match self {
+        match self.to(server) {
             // Its reads cost no round trip.
-            AnyTransport::Embedded(_) => false,
-            AnyTransport::Sockets(sockets) => sockets.can_watch(server),
-        }
-    }
-
-    fn correct(&self, group: ServerId, correction: &Correction<'_>) -> bool {
-        match self {
-            AnyTransport::Embedded(embedded) => embedded.correct(group, correction),
-            AnyTransport::Sockets(sockets) => sockets.correct(group, correction),
-        }
-    }
-
-    fn home_group(&self) -> ServerId {
-        match self {
-            AnyTransport::Embedded(embedded) => embedded.home_group(),
-            AnyTransport::Sockets(sockets) => sockets.home_group(),
+            Way::Embedded(_) => false,
+            Way::Sockets(sockets) => sockets.can_watch(server),
         }
     }
 
@@ -91,50 +101,65 @@ impl Transport for AnyTransport {
         request: &[u8],
         see: &mut dyn FnMut(WatchEvent),
     ) -> Option<Vec<u8>> {
-        match self {
-            AnyTransport::Embedded(_) => None,
-            AnyTransport::Sockets(sockets) => sockets.ask_watching(server, request, see),
+        match self.to(server) {
+            Way::Embedded(_) => None,
+            Way::Sockets(sockets) => sockets.ask_watching(server, request, see),
         }
     }
 
     fn take_notices(&self, server: ServerId, waits: bool, see: &mut dyn FnMut(WatchEvent)) -> bool {
-        match self {
-            AnyTransport::Embedded(_) => false,
-            AnyTransport::Sockets(sockets) => sockets.take_notices(server, waits, see),
+        match self.to(server) {
+            Way::Embedded(_) => false,
+            Way::Sockets(sockets) => sockets.take_notices(server, waits, see),
         }
     }
 
     fn end_watches(&self, server: ServerId, see: &mut dyn FnMut(WatchEvent)) {
-        if let AnyTransport::Sockets(sockets) = self {
+        if let Way::Sockets(sockets) = self.to(server) {
             sockets.end_watches(server, see);
         }
     }
 
     fn is_connected(&self) -> bool {
-        match self {
-            AnyTransport::Embedded(_) => true,
-            AnyTransport::Sockets(sockets) => sockets.is_connected(),
+        match self.own() {
+            Way::Embedded(_) => true,
+            Way::Sockets(sockets) => sockets.is_connected(),
+        }
+    }
+
+    fn correct(&self, group: ServerId, correction: &Correction<'_>) -> bool {
+        match self.to(group) {
+            Way::Embedded(embedded) => embedded.correct(group, correction),
+            Way::Sockets(sockets) => sockets.correct(group, correction),
+        }
+    }
+
+    fn home_group(&self) -> ServerId {
+        match self.own() {
+            Way::Embedded(embedded) => embedded.home_group(),
+            Way::Sockets(sockets) => sockets.home_group(),
         }
     }
 
     fn uptime(&self) -> Duration {
-        match self {
-            AnyTransport::Embedded(embedded) => embedded.uptime(),
-            AnyTransport::Sockets(sockets) => sockets.uptime(),
+        match self.own() {
+            Way::Embedded(embedded) => embedded.uptime(),
+            Way::Sockets(sockets) => sockets.uptime(),
         }
     }
 
     fn clock(&self) -> Timestamp {
-        match self {
-            AnyTransport::Embedded(embedded) => embedded.clock(),
-            AnyTransport::Sockets(sockets) => sockets.clock(),
+        match self.own() {
+            Way::Embedded(embedded) => embedded.clock(),
+            Way::Sockets(sockets) => sockets.clock(),
         }
     }
 
     fn set_heartbeat_source(&self, heartbeats: Arc<dyn HeartbeatSource>) {
-        match self {
-            AnyTransport::Embedded(embedded) => embedded.set_heartbeat_source(heartbeats),
-            AnyTransport::Sockets(sockets) => sockets.set_heartbeat_source(heartbeats),
+        // A server reports to the others what its clients hold.
+        match self.own() {
+            Way::Embedded(embedded) => embedded.set_heartbeat_source(heartbeats),
+            Way::Sockets(sockets) => sockets.set_heartbeat_source(heartbeats),
         }
     }
 }

@@ -146,7 +146,7 @@ impl<'a> ServerCatalog<'a> {
             let what = "it has a '/', behind which the name of a map begins";
             return Err(Error::Name { name: name.to_owned(), what });
         }
-        let made = self.trees.number(self.server, DATABASES).await?;
+        let made = self.trees.number(DATABASES).await?;
         let mut transaction = self.trees.begin();
         transaction.insert(self.tree(), &database_key(name), &made.to_be_bytes())?;
         match transaction.commit().await.map_err(Error::from) {

@@ -2,8 +2,9 @@
 
 use crate::{
     Error,
+    any_transport::AnyTransport,
     identity::Identity,
-    peers::{PeerOptions, Peers, founded},
+    peers::{PeerOptions, Peers, founded, transport_home},
     stop_flag::StopFlag,
 };
 use std::{
@@ -56,6 +57,8 @@ pub(crate) fn client_number() -> u64 {
 #[derive(Debug)]
 pub struct Host {
     embedded: EmbeddedServer,
+    /// The way of its own clients.
+    pub(crate) transport: AnyTransport,
     server: ServerId,
     pub(crate) identity: Identity,
     ending: StopFlag,
@@ -130,17 +133,23 @@ impl Host {
         fork::watch();
         embedded.core().compare_with(peers.servers.len());
         let has_peers = !peers.servers.is_empty();
-        let peers = Peers::start(embedded.core(), client_number(), peers)?;
         let server = settings.server;
+        let membership = embedded.core().membership();
+        let transport = match transport_home(server, client_number(), membership, peers)? {
+            Some(others) => AnyTransport::Member(embedded.clone(), others),
+            None => AnyTransport::Embedded(embedded.clone()),
+        };
+        let peers = Peers::start(embedded.core(), client_number(), peers)?;
         let ending = StopFlag::default();
-        let (served, ends) = (embedded.clone(), ending.clone());
+        let (served, by, ends) = (embedded.clone(), transport.clone(), ending.clone());
         let (serving, serves) = mpsc::sync_channel(1);
         let serving = Some(serving).filter(|_| has_peers);
         let thread = thread::Builder::new().name("yesquel-maintenance".to_owned());
-        let maintenance = thread.spawn(move || maintain(&served, &settings, &peers, &ends, serving));
+        let maintenance = thread.spawn(move || maintain(&served, by, &settings, &peers, &ends, serving));
         let maintenance = maintenance.map_err(thread_error)?;
         let mut host = Host {
             embedded,
+            transport,
             server,
             identity: Identity::new_unique(),
             ending,
@@ -224,13 +233,16 @@ fn create_catalog_later(
 /// receiver is gone.
 fn maintain(
     embedded: &EmbeddedServer,
+    transport: AnyTransport,
     settings: &EngineSettings,
     peers: &Peers,
     ending: &StopFlag,
     mut serving: Option<SyncSender<()>>,
 ) {
+    // A call to the home group ends early when the server stops.
+    let _guard = ending.cancel_calls();
     let (server, techniques) = (settings.server, settings.techniques);
-    let client = Client::new(embedded.clone(), client_number());
+    let client = Client::new(transport, client_number());
     let maintainer = Maintainer::new(client, server, techniques);
     let plan = |node| embedded.with_engine(|engine| engine.split_plan(node));
     while !ending.is_set() {

@@ -92,6 +92,22 @@ pub(crate) fn founded(
     }
 }
 
+/// Returns a transport to the other servers of a cluster, for a server that needs numbers of their
+/// home group; `None`: it is the home group itself.
+pub(crate) fn transport_home(
+    own: ServerId,
+    client: u64,
+    membership: ClusterMembership,
+    options: &PeerOptions,
+) -> Result<Option<SocketTransport>, ConnectError> {
+    if membership.home_group == own {
+        return Ok(None);
+    }
+    let groups = options.servers.iter().map(|(group, address)| (*group, address));
+    let options = socket_options(options, None);
+    SocketTransport::to_groups(groups, client, membership, options).map(Some)
+}
+
 /// A server and the thread that asks it.
 struct PeerLink {
     server: ServerId,

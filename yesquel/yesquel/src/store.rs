@@ -76,7 +76,7 @@ impl Store {
     /// Creates a store on a server in this process, which other stores may share.
     pub fn of_host(host: Arc<Host>) -> Store {
         host.transport().core().close_watches();
-        let (server, transport) = (host.server(), AnyTransport::Embedded(host.transport().clone()));
+        let (server, transport) = (host.server(), host.transport.clone());
         let trees = Trees::new(Client::new(transport, client_number()));
         Store { inner: Arc::new(StoreInner { trees, server, identity: host.identity, host: Some(host) }) }
     }

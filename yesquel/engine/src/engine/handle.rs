@@ -13,7 +13,7 @@ use crate::{
     transaction::KnownVote,
     wanted_lease::WantedLease,
 };
-use yesquel_model::{Conflict, Refusal, TxnId};
+use yesquel_model::{Conflict, Refusal, TreeId, TxnId};
 use yesquel_wire::{Malformed, Participants, Reply, Request, Vote};
 
 /// The arrival of a request that comes now.
@@ -311,7 +311,13 @@ impl Engine {
             }
             // The driver answers these; it knows more.
             Request::Inspect { .. } | Request::InspectAfter { .. } => Reply::Report(b"{}"),
-            Request::Take { node, count, above } => Reply::Taken(self.take(node, count, above, effects)?),
+            Request::Take { node, count, above } => {
+                if node.tree == TreeId::default() {
+                    // Numbers that are unique in the cluster are never given out twice.
+                    durability = ReplyDurability::SyncedNow;
+                }
+                Reply::Taken(self.take(node, count, above, effects)?)
+            }
         };
         reply.write(&mut effects.bytes);
         Ok((self.lsn, durability))

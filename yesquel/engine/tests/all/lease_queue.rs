@@ -302,12 +302,15 @@ fn several_ranges_are_granted_at_once() {
     assert_eq!(server.release(3), [(3, Answer::Done), (4, Answer::Leased)]);
 }
 
+/// Ranges of keys, each from its first key to below its last.
+type KeyRanges = Vec<(u8, u8)>;
+
 /// What the queue must be, from the requests and replies alone.
 #[derive(Default)]
 struct Expected {
-    held: BTreeMap<u64, (Vec<(u8, u8)>, u64)>,
+    held: BTreeMap<u64, (KeyRanges, u64)>,
     /// In the order of arrival, with the end of the wait.
-    queue: Vec<(u64, Vec<(u8, u8)>, u64, u64)>,
+    queue: Vec<(u64, KeyRanges, u64, u64)>,
 }
 
 /// Whether one of these ranges overlaps one of the others.

@@ -319,6 +319,9 @@ impl Cluster {
     }
 
     pub(super) fn handle(&mut self, at: usize, caller: Caller, request: &[u8]) {
+        if let Some(numbers) = &mut self.numbers {
+            numbers.note(request);
+        }
         let now_ms = self.wall_clock(at).uptime_ms;
         self.servers[at].laws.on_request(now_ms, caller, request);
         let waits = self.step(at, |running, now, sink| {

@@ -111,7 +111,11 @@ fn done(done: Result<bool, TreeError>) -> u64 {
     let serves_nothing = |error: &RequestError| {
         matches!(
             error,
-            RequestError::Refused(Refusal::DiskFailed | Refusal::DiskLost | Refusal::ClockDiffers { .. })
+            // The home group, which numbers the new nodes.
+            RequestError::Lost(_)
+                | RequestError::Refused(
+                    Refusal::DiskFailed | Refusal::DiskLost | Refusal::ClockDiffers { .. }
+                )
         )
     };
     let is_expected = match &error {
@@ -134,6 +138,7 @@ pub(crate) fn run_steps(steps: &[Step]) -> (EventCounts, WorkCounts) {
     });
     let faults: Vec<InjectedFault> = faults.collect();
     let counts = run(&faults, |cluster| {
+        cluster.borrow_mut().check_numbers();
         let of_requests = Rc::clone(&workload);
         cluster.borrow_mut().on_request(move |task, server, request| {
             of_requests.borrow_mut().history.on_request(task, server, request);

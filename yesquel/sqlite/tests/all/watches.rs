@@ -154,18 +154,23 @@ fn a_transaction_reads_one_snapshot() {
 }
 
 /// A statement without a snapshot has read a watched leaf. Then it changes, together with what the
-/// statement reads next.
+/// statement reads next, of which another connection of the process may have read and watched the
+/// new state.
 #[test]
 fn a_statement_reads_one_snapshot() {
     let place = Place::new(SCHEMA);
-    let reader = place.open("");
-    let writer = Mutex::new(open_elsewhere(&place));
+    let (reader, second) = (place.open(""), place.open(""));
+    let others = Mutex::new((open_elsewhere(&place), second));
     let flags = FunctionFlags::SQLITE_UTF8;
     reader
         .create_scalar_function("others_write", 1, flags, move |context| {
             let value: i64 = context.get(0)?;
             let sql = format!("BEGIN; UPDATE a SET v = {value}; UPDATE b SET v = {value}; COMMIT");
-            writer.lock().unwrap().execute_batch(&sql).unwrap();
+            let (writer, second) = &*others.lock().unwrap();
+            writer.execute_batch(&sql).unwrap();
+            if value % 2 == 0 {
+                warm(second, "SELECT v FROM b WHERE id = 7");
+            }
             Ok(0)
         })
         .unwrap();

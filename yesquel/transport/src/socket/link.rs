@@ -4,12 +4,12 @@ use super::{
     Address, SocketOptions,
     connect_error::{ConnectError, KnownCluster},
     connection::ServerConnection,
-    lanes::{self, Lanes},
+    lanes::Lanes,
     lost_connection::LostConnection,
-    watching::Watching,
+    watching::{WatchWay, Watching},
 };
 use crate::{
-    GroupRoute, LossCause,
+    GroupRoute, LossCause, WatchEvent,
     wait::{CHECK_EVERY, check_cancelled},
 };
 use std::{
@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 use yesquel_model::{ClusterMembership, ServerId};
-use yesquel_wire::{Correction, EncodedDestination};
+use yesquel_wire::{Correction, EncodedDestination, greeting};
 
 /// Pause between attempts to reconnect.
 const AGAIN_AFTER: Duration = Duration::from_millis(20);
@@ -265,15 +265,47 @@ impl ServerLink {
         }
     }
 
+    /// Asks on the connection for notices, see [`Watching::ask`].
+    pub(super) fn ask_watching(
+        &self,
+        identity: &ClientIdentity,
+        request: &[u8],
+        see: &mut dyn FnMut(WatchEvent),
+    ) -> Option<Vec<u8>> {
+        self.watching.ask(&OwnLink(self, identity), request, see)
+    }
+
     /// Connects a lane if one was missed, within a time.
     pub(super) fn provide_lane(&self, identity: &ClientIdentity, timeout: Duration) {
         let connect_timeout = identity.options.connect_timeout.min(timeout);
         self.lanes.provide(identity.options.lanes, |number| {
-            let number = lanes::number(identity.client, number);
+            let number = greeting::lane(identity.client, number);
             let options = SocketOptions { connect_timeout, ..identity.options.clone() };
             let connection = identity.connect(&self.address()?, number, &options).ok()?;
             (connection.server == self.server).then_some(connection)
         });
+    }
+}
+
+/// A link and its client.
+struct OwnLink<'a>(&'a ServerLink, &'a ClientIdentity);
+
+impl WatchWay for OwnLink<'_> {
+    fn is_alive(&self) -> bool {
+        self.0.connection().is_some_and(|connection| connection.is_alive())
+    }
+
+    fn connect(&self) -> Option<ServerConnection> {
+        let connection = self.1.connect_watcher(&self.0.address()?).ok()?;
+        (connection.server == self.0.server).then_some(connection)
+    }
+
+    fn destination(&self) -> EncodedDestination {
+        self.0.destination()
+    }
+
+    fn timeout(&self) -> Duration {
+        self.1.options.timeout
     }
 }
 

@@ -140,6 +140,11 @@ impl SharedLinks {
                 return;
             }
             if let Some(heartbeats) = shared.heartbeats.get() {
+                for link in shared.links.iter() {
+                    // Reads that are not finished may need snapshots before changes.
+                    let mut see = |event| heartbeats.on_watch_event(link.server, event);
+                    link.watching.poll(false, &mut see);
+                }
                 shared.links.connections().for_each(|connection| connection.report(heartbeats));
             }
             // Threads that wait for a reply take the others along; perhaps none does.
@@ -369,7 +374,7 @@ impl Transport for SocketTransport {
         see: &mut dyn FnMut(WatchEvent),
     ) -> Option<Vec<u8>> {
         let link = self.own_link(server)?;
-        link.watching.ask(link, &self.0.0.identity, request, see)
+        link.ask_watching(&self.0.0.identity, request, see)
     }
 
     fn take_notices(&self, server: ServerId, waits: bool, see: &mut dyn FnMut(WatchEvent)) -> bool {

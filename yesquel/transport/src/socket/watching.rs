@@ -6,7 +6,7 @@
 
 use super::{
     channel::{Channel, is_late},
-    link::{ClientIdentity, ServerLink},
+    connection::ServerConnection,
 };
 use crate::{WatchEvent, wait::check_cancelled};
 use std::{
@@ -55,18 +55,26 @@ pub(super) struct Watching {
     is_asking: AtomicBool,
 }
 
+/// The way to the server whose nodes are watched.
+pub(super) trait WatchWay {
+    /// Whether the connection for requests is open.
+    fn is_alive(&self) -> bool;
+    /// Makes a connection for notices.
+    fn connect(&self) -> Option<ServerConnection>;
+    /// The group, as requests name it.
+    fn destination(&self) -> EncodedDestination;
+    /// How long a reply may take.
+    fn timeout(&self) -> Duration;
+}
+
 fn foreign() -> io::Error {
     io::ErrorKind::InvalidData.into()
 }
 
 impl WatchConnection {
-    fn connect(link: &ServerLink, identity: &ClientIdentity) -> Option<WatchConnection> {
-        let connection = identity.connect_watcher(&link.address()?).ok()?;
-        if connection.server != link.server {
-            return None;
-        }
+    fn on(connection: ServerConnection) -> WatchConnection {
         let (channel, inbox) = connection.into_parts();
-        Some(WatchConnection { channel, inbox, requests: 0 })
+        WatchConnection { channel, inbox, requests: 0 }
     }
 
     /// Delivers the messages that have come. Returns the reply to the last request.
@@ -127,8 +135,7 @@ impl WatchConnection {
 impl WatchState {
     fn ask(
         &mut self,
-        link: &ServerLink,
-        identity: &ClientIdentity,
+        way: &impl WatchWay,
         request: &[u8],
         see: &mut dyn FnMut(WatchEvent),
     ) -> Option<Vec<u8>> {
@@ -139,13 +146,13 @@ impl WatchState {
             }
             // If the other connection has ended, the next request there makes a new one. A transaction
             // must not have a snapshot by then: it could not go on.
-            if !link.connection().is_some_and(|connection| connection.is_alive()) {
+            if !way.is_alive() {
                 return None;
             }
             self.later = Some(now + AGAIN_AFTER);
-            self.connection = WatchConnection::connect(link, identity);
+            self.connection = way.connect().map(WatchConnection::on);
         }
-        let (destination, timeout) = (link.destination(), identity.options.timeout.min(WAIT_MOST));
+        let (destination, timeout) = (way.destination(), way.timeout().min(WAIT_MOST));
         let reply = self.connection.as_mut()?.ask(&destination, request, timeout, see).ok();
         if reply.is_none() {
             self.connection = None;
@@ -177,14 +184,13 @@ impl Watching {
     /// thread waits there.
     pub(super) fn ask(
         &self,
-        link: &ServerLink,
-        identity: &ClientIdentity,
+        way: &impl WatchWay,
         request: &[u8],
         see: &mut dyn FnMut(WatchEvent),
     ) -> Option<Vec<u8>> {
         let mut state = self.try_lock()?;
         self.is_asking.store(true, Release);
-        let reply = state.ask(link, identity, request, see);
+        let reply = state.ask(way, request, see);
         self.is_asking.store(false, Release);
         // The other way repeats the request where the group is.
         reply.filter(|reply| Correction::of(reply).is_none())

@@ -4,7 +4,7 @@ use std::{cell::Cell, future::Future, sync::Arc, time::Duration};
 use yesquel_client::Client;
 use yesquel_embedded::EmbeddedServer;
 use yesquel_engine::{Engine, EngineSettings, Now};
-use yesquel_model::{Refusal, ServerId, Timestamp};
+use yesquel_model::{ClusterMembership, Refusal, ServerId, Timestamp};
 use yesquel_server::Time;
 use yesquel_transport::{HeartbeatSource, LostCall, ReplyHandler, Transport, block_on};
 use yesquel_tree::{Splitter, Tree, TreeError, TreeTransaction, Trees};
@@ -34,7 +34,10 @@ impl Both {
         let server = |number| {
             let settings =
                 EngineSettings { server: ServerId(number), node_cells_max: 4, ..EngineSettings::default() };
-            EmbeddedServer::in_memory(settings, Steps(0))
+            let server = EmbeddedServer::in_memory(settings, Steps(0));
+            let home_group = ServerId(1);
+            server.core().join(ClusterMembership { home_group, ..ClusterMembership::default() });
+            server
         };
         Both { servers: [0, 1].map(server), is_full: Cell::new(false), hides_clock: Cell::new(false) }
     }
@@ -54,7 +57,7 @@ impl Both {
     /// Splits the large nodes of a server. Returns their number.
     fn split(&self, number: usize) -> usize {
         let server = &self.servers[number];
-        let trees = Trees::new(Client::new(server.clone(), 1_000 + number as u64));
+        let trees = self.trees(1_000 + number as u64);
         let splitter = Splitter::new(ServerId(number as u16));
         let full = server.with_engine(Engine::take_full);
         full.into_iter().filter(|node| block_on(splitter.split(&trees, *node)).unwrap()).count()
@@ -87,7 +90,7 @@ impl Transport for Both {
     }
 
     fn home_group(&self) -> ServerId {
-        ServerId(1)
+        self.servers[0].home_group()
     }
 
     fn set_heartbeat_source(&self, heartbeats: Arc<dyn HeartbeatSource>) {

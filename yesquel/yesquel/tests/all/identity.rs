@@ -1,8 +1,12 @@
 //! Clusters and groups that clients and servers know by the greetings and by corrections.
 
 use std::{
+    collections::BTreeSet,
     path::Path,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     thread,
 };
 use tempfile::TempDir;
@@ -187,4 +191,35 @@ fn a_wrong_epoch_of_a_peer_harms_no_group() {
     assert_eq!(inspect(&Client::new(&other, 78), 0), Ok(0));
     assert_eq!(zero.host().transport().core().with_engine(|engine| engine.epoch()), own);
     drop(one);
+}
+
+/// The home group counts for all servers, also for those that split nodes.
+#[test]
+fn numbers_are_unique_in_the_cluster() {
+    let folder = tempfile::tempdir().unwrap();
+    let addresses = ["zero", "one"].map(|name| socket(&folder, name));
+    let _zero = serve(None, 0, &addresses[0], &[(1, &addresses[1])]).unwrap();
+    let one = serve(None, 1, &addresses[1], &[(0, &addresses[0])]).unwrap();
+    let [first, second] =
+        addresses.each_ref().map(|address| Store::connect(address, SocketOptions::default()).unwrap());
+    let within = Store::of_host(Arc::clone(one.host()));
+    let mut trees = BTreeSet::new();
+    for (name, store) in [("a", &first), ("b", &second), ("c", &within)] {
+        let database = store.create_database(name).unwrap();
+        for number in 0..70 {
+            let map = database.map(&number.to_string()).unwrap();
+            assert!(trees.insert(map.tree()), "tree {} twice", map.tree());
+        }
+    }
+    // It splits its nodes with numbers of the home group.
+    let database = second.database("b").unwrap();
+    let map = database.map("0").unwrap();
+    database
+        .run(|transaction| (0..500u16).try_for_each(|key| transaction.put(map, &key.to_be_bytes(), b"v")))
+        .unwrap();
+    let leaves =
+        || one.status().trees.iter().find(|tree| tree.tree == map.tree()).map_or(0, |tree| tree.leaves);
+    while leaves() < 4 {
+        thread::yield_now();
+    }
 }
