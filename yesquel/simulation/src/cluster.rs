@@ -543,7 +543,11 @@ impl Cluster {
                 let crash = InjectedFault::Crash { at_us, server, power: None, down_us, ahead_ms: None };
                 self.after(at_us, SimulationEvent::Fault(crash));
             }
-            InjectedFault::Clock { server, ahead_ms, .. } => self.servers[server].ahead_ms = ahead_ms,
+            InjectedFault::Clock { server, ahead_ms, .. } => {
+                let server = &mut self.servers[server];
+                server.ahead_ms = ahead_ms;
+                server.was_ahead |= ahead_ms > 1_000;
+            }
             InjectedFault::Reconfigure { server, .. } => self.raise_epoch(server),
             InjectedFault::Move { server, down_us, .. } => {
                 self.move_away(server);

@@ -276,7 +276,7 @@ pub fn draw_faults(random: &mut Random) -> Vec<InjectedFault> {
         faults.push(InjectedFault::Horizon { kept_ms: [500, 1_500, 4_000][random.next(3) as usize] });
     }
     if !is_calm {
-        let mut kinds = Kinds(random.next(1 << 12));
+        let mut kinds = Kinds(random.next(1 << 30));
         client_faults(random, &mut kinds, &mut faults);
         network_faults(random, servers, &mut kinds, &mut faults);
         server_faults(random, servers, &mut kinds, &mut faults);
@@ -285,14 +285,15 @@ pub fn draw_faults(random: &mut Random) -> Vec<InjectedFault> {
     faults
 }
 
-/// The kinds of faults that a run has: not all, since one kind can hide another.
+/// The kinds of faults that a run has, a bit each: not all, since one kind can hide another.
 struct Kinds(u64);
 
 impl Kinds {
     /// How many faults of the next kind there are, none or up to `most`.
     fn count(&mut self, random: &mut Random, most: u64) -> u64 {
-        self.0 = self.0.rotate_right(1);
-        if self.0 & 1 == 0 { 0 } else { 1 + random.next(most) }
+        let is_drawn = self.0 & 1 == 1;
+        self.0 >>= 1;
+        if is_drawn { 1 + random.next(most) } else { 0 }
     }
 }
 
@@ -318,8 +319,8 @@ fn client_faults(random: &mut Random, kinds: &mut Kinds, faults: &mut Vec<Inject
         let (process, call) = (any_process(random), random.next(500));
         faults.push(InjectedFault::Die { process, call, sent: random.next(2) == 0 });
     }
-    for _ in 0..kinds.count(random, 8) {
-        let (process, call) = (any_process(random), random.next(300));
+    for _ in 0..kinds.count(random, 16) {
+        let (process, call) = (any_process(random), random.next(200));
         faults.push(InjectedFault::Stop { process, call, us: random.next(3_000_000) });
     }
 }
@@ -338,8 +339,8 @@ fn network_faults(random: &mut Random, servers: usize, kinds: &mut Kinds, faults
             replies,
         });
     }
-    for _ in 0..kinds.count(random, 20) {
-        let (process, call) = (any_process(random), random.next(500));
+    for _ in 0..kinds.count(random, 30) {
+        let (process, call) = (any_process(random), random.next(250));
         let after_us = if random.next(2) == 0 { 0 } else { random.next(5_000) };
         let (requests, late_us, replies) = (random.next(5), random.next(100_000), random.next(5));
         faults.push(InjectedFault::CutCall { process, call, after_us, requests, late_us, replies });

@@ -86,6 +86,8 @@ pub(crate) struct SimulatedServer {
     pub(super) epoch: u64,
     pub(super) started_us: u64,
     pub(super) ahead_ms: i64,
+    /// Its clock was far ahead at some time.
+    pub(super) was_ahead: bool,
     /// Where it listens.
     pub(super) address: usize,
     /// Its process is stopped until then.
@@ -115,6 +117,7 @@ impl SimulatedServer {
             epoch: 0,
             started_us: 0,
             ahead_ms: 0,
+            was_ahead: false,
             address: number,
             frozen_until_us: 0,
             checkpoint_bytes: u64::MAX,
@@ -281,6 +284,11 @@ impl Cluster {
     /// Checks that a server's clock is near real time: what a wrong clock gives out must not reach
     /// others.
     fn check_clock(&mut self, at: usize) {
+        // Most clocks must be right for a wrong one to be found.
+        let wrong = self.servers.iter().filter(|server| server.was_ahead).count();
+        if wrong > 1 || self.servers.len() < 3 {
+            return;
+        }
         let now_ms = self.real_ms();
         let last = self.engine(at).map_or(0, |engine| engine.last_timestamp().ms());
         assert!(last <= now_ms + AHEAD_MS, "server {at}: its clock is {} ms ahead", last - now_ms);
