@@ -2,6 +2,7 @@
 
 use crate::{Database, Error, Map, Transaction, range::range_of};
 use std::{
+    collections::BTreeMap,
     fmt,
     ops::RangeBounds,
     time::{Duration, Instant},
@@ -77,6 +78,18 @@ impl Lease {
         taken
     }
 
+    /// Leases for its holder everything that a transaction writes or guards, for `time`. Waits for
+    /// its turns for `timeout` at most. The release of the lease ends these leases, too.
+    pub fn take_for(
+        &self,
+        transaction: &Transaction<'_>,
+        time: Duration,
+        timeout: Duration,
+    ) -> Result<(), Error> {
+        let until = Instant::now() + timeout;
+        wait_for_leases(&self.database, &transaction.inner.touched(), &self.holder, time, until)
+    }
+
     /// Returns the map.
     pub fn map(&self) -> Map {
         self.map
@@ -150,8 +163,23 @@ impl Transaction<'_> {
     }
 }
 
+/// Takes leases in the order of their ranges, which is the same for all clients, so that there is no
+/// deadlock.
+pub(crate) fn wait_for_leases(
+    database: &Database,
+    ranges: &BTreeMap<NodeId, KeyRange>,
+    holder: &LeaseHolder,
+    time: Duration,
+    until: Instant,
+) -> Result<(), Error> {
+    ranges.iter().try_for_each(|(root, range)| {
+        let rest = until.saturating_duration_since(Instant::now());
+        wait_for_lease(database, *root, range.clone(), holder, time, rest)
+    })
+}
+
 /// Takes a lease, waiting for its turn for `timeout` at most.
-pub(crate) fn wait_for_lease(
+fn wait_for_lease(
     database: &Database,
     root: NodeId,
     range: KeyRange,

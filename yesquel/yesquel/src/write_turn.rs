@@ -1,23 +1,19 @@
 //! Writes that wait for leases of others: after a refusal they queue for leases of their own.
 
-use crate::{Database, Error, Transaction, lease::wait_for_lease};
+use crate::{Database, Error, Transaction, lease::wait_for_leases};
 use std::{
     collections::BTreeMap,
-    thread,
     time::{Duration, Instant},
 };
 use yesquel_client::LeaseHolder;
 use yesquel_model::{KeyRange, NodeId};
-use yesquel_transport::{block_on, check_cancelled};
+use yesquel_transport::block_on;
 
 /// Time that [`Database::run`] and [`Database::put`] wait for leases of others.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Duration of a write's own leases. A write that takes longer goes on without them.
 const TURN_TIME: Duration = Duration::from_secs(1);
-
-/// Interval of retries without a range to queue for.
-const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The leases of one write, released when this is dropped.
 struct WriteTurn<'a> {
@@ -27,18 +23,14 @@ struct WriteTurn<'a> {
 }
 
 impl<'a> WriteTurn<'a> {
-    /// Waits for leases of the given ranges, in their order, which is the same for all writes, so
-    /// that there is no deadlock.
+    /// Waits for leases of the given ranges.
     fn wait(
         database: &'a Database,
         ranges: BTreeMap<NodeId, KeyRange>,
         until: Instant,
     ) -> Result<WriteTurn<'a>, Error> {
         let turn = WriteTurn { database, holder: database.trees().client().new_lease_holder(), ranges };
-        for (root, range) in &turn.ranges {
-            let rest = until.saturating_duration_since(Instant::now());
-            wait_for_lease(database, *root, range.clone(), &turn.holder, TURN_TIME, rest)?;
-        }
+        wait_for_leases(database, &turn.ranges, &turn.holder, TURN_TIME, until)?;
         Ok(turn)
     }
 
@@ -90,17 +82,10 @@ pub(crate) fn retry_write<T>(
         // Before it waits for others.
         drop(turn.take());
         let until = *until.get_or_insert_with(|| Instant::now() + LEASE_TIMEOUT);
-        if Instant::now() >= until {
+        // Without a range to queue for, another transaction of the caller was refused.
+        if touched.is_empty() || Instant::now() >= until {
             return Err(error);
         }
-        if touched.is_empty() {
-            // Another transaction of the caller was refused.
-            thread::sleep(RETRY_INTERVAL);
-            if check_cancelled() {
-                return Err(Error::Interrupted("interrupted while others hold a lease".to_owned()));
-            }
-        } else {
-            turn = Some(WriteTurn::wait(database, touched, until)?);
-        }
+        turn = Some(WriteTurn::wait(database, touched, until)?);
     }
 }
