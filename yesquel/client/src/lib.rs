@@ -186,12 +186,15 @@ impl<T: Transport> Client<T> {
         server: ServerId,
         questions: &[Question<'_>],
     ) -> Result<ReadReply, RequestError> {
-        let mut request = Vec::with_capacity(128);
+        let mut request = REQUEST.take();
+        request.clear();
         Request::write_questions(&mut ByteWriter(&mut request), read_view.snapshot, self.seen(), |writer| {
             questions.iter().for_each(|question| question.write(writer));
             read_view.questions(server).for_each(|question| question.write(writer));
         });
-        let bytes = self.call_read(server, read_view.snapshot, &request).await?;
+        let bytes = self.call_read(server, read_view.snapshot, &request).await;
+        REQUEST.set(request);
+        let bytes = bytes?;
         match Reply::decode(&bytes)? {
             Reply::Answers { snapshot: at, answers } => {
                 self.note_seen(at);
