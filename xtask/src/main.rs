@@ -1,5 +1,5 @@
 //! The developer's tool: `cargo xtask test`, `docs`, `house`, `library`, `serve`, `bench`,
-//! `simulate`, `fuzz`, `soak` and `tcl`.
+//! `simulate`, `mutants`, `network`, `fuzz`, `soak` and `tcl`.
 
 use std::env;
 use std::ffi::OsString;
@@ -20,6 +20,8 @@ mod fuzz;
 mod house;
 mod library;
 mod maven;
+mod mutants;
+mod network;
 mod programs;
 mod room;
 mod servers;
@@ -50,6 +52,8 @@ type Result<T> = std::result::Result<T, String>;
         cargo xtask serve redis           a Redis to try serval on, until Ctrl-C\n  \
         cargo xtask bench --list          the benchmarks\n  \
         cargo xtask simulate --seeds N    Yesquel compared with its references, for N seeds\n  \
+        cargo xtask mutants               faults in Yesquel's protocols, which its simulations must find\n  \
+        cargo xtask network --kills N     four servers in network namespaces, with faults\n  \
         cargo xtask fuzz --seconds N      random bytes as Yesquel's input\n  \
         cargo xtask soak --minutes N      tests that take too long for each change\n  \
         cargo xtask tcl                   SQLite's own tests on Yesquel's trees"
@@ -93,6 +97,11 @@ enum XtaskCommand {
     Bench(bench::BenchArguments),
     /// Run Yesquel's seeded tests with any number of seeds
     Simulate(simulate::SimulateArguments),
+    /// Run Yesquel's simulations with faults in its protocols, each of which they must find
+    Mutants(mutants::MutantsArguments),
+    /// Run four of Yesquel's servers in network namespaces, with faults of processes, links, disks
+    /// and clocks
+    Network(network::NetworkArguments),
     /// Fuzz Yesquel's input from the network and from its disk
     Fuzz(fuzz::FuzzArguments),
     /// Run for an hour tests that take too long for each change: SQLite's tests, fuzzing, kills,
@@ -131,6 +140,8 @@ fn run(task: XtaskCommand, children: &Children) -> Result<bool> {
         XtaskCommand::RoundTrips { answer } => bench::driver::round_trips(answer).map(|()| true),
         XtaskCommand::Bench(arguments) => bench::bench(&arguments, children).map(|()| true),
         XtaskCommand::Simulate(arguments) => simulate::simulate(&arguments, children),
+        XtaskCommand::Mutants(arguments) => mutants::mutants(&arguments, children),
+        XtaskCommand::Network(arguments) => network::network(&arguments, children),
         XtaskCommand::Fuzz(arguments) => fuzz::fuzz(&arguments, children),
         XtaskCommand::Soak(arguments) => soak::soak(&arguments, children),
         XtaskCommand::Tcl(arguments) => tcl::tcl(&arguments, children),

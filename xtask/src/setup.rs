@@ -37,6 +37,8 @@ pub(crate) enum ProgramPurpose {
     Fuzz,
     /// Traces of the system calls of Yesquel's server.
     Trace,
+    /// Network namespaces and their faults, and wrong clocks.
+    Network,
     /// SQLite's own tests.
     Tcl,
     /// Reports as a browser shows them.
@@ -104,6 +106,11 @@ const PROGRAMS: &[Program] = &[
     // libFuzzer comes as C++ sources.
     Program { name: "c++", packages: &["g++"], purpose: ProgramPurpose::Fuzz },
     Program { name: "strace", packages: &["strace"], purpose: ProgramPurpose::Trace },
+    Program { name: "ip", packages: &["iproute2"], purpose: ProgramPurpose::Network },
+    Program { name: "tc", packages: &["iproute2"], purpose: ProgramPurpose::Network },
+    Program { name: "nft", packages: &["nftables"], purpose: ProgramPurpose::Network },
+    Program { name: "nsenter", packages: &["util-linux"], purpose: ProgramPurpose::Network },
+    Program { name: "faketime", packages: &["faketime"], purpose: ProgramPurpose::Network },
     Program { name: "chromium", packages: &["chromium"], purpose: ProgramPurpose::Browser },
     Program { name: "cc", packages: &["gcc", "libc6-dev"], purpose: ProgramPurpose::Tcl },
     Program { name: "xz", packages: &["xz-utils"], purpose: ProgramPurpose::Tcl },

@@ -9,7 +9,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use crate::Result;
-use crate::children::Children;
+use crate::children::{Children, line};
 
 #[derive(Args)]
 pub(crate) struct SimulateArguments {
@@ -19,30 +19,33 @@ pub(crate) struct SimulateArguments {
     /// The first seed [default: 0]
     #[arg(long, value_name = "SEED", alias = "from")]
     seed: Option<u64>,
+    /// Run long seeds of `cluster`: at least 1,000 operations and 3 faults
+    #[arg(long)]
+    long: bool,
     /// Run only this test
     #[arg(long, value_name = "TEST", value_parser = PossibleValuesParser::new(TESTS.iter().map(|test| test.name)))]
     only: Option<String>,
 }
 
 /// A test that takes seeds.
-struct Test {
+pub(crate) struct SeededTest {
     name: &'static str,
-    package: &'static str,
-    test: &'static str,
+    pub(crate) package: &'static str,
+    pub(crate) test: &'static str,
 }
 
-const TESTS: &[Test] = &[
-    Test { name: "engine", package: "yesquel-engine", test: "model" },
-    Test { name: "budget", package: "yesquel-engine", test: "budget" },
-    Test { name: "clocks", package: "yesquel-engine", test: "clocks" },
-    Test { name: "leases", package: "yesquel-engine", test: "leases" },
-    Test { name: "tree", package: "yesquel-tree", test: "model" },
-    Test { name: "log", package: "yesquel-log", test: "crash" },
-    Test { name: "accounts", package: "yesquel-client", test: "several_servers" },
-    Test { name: "cluster", package: "yesquel-tree", test: "cluster" },
-    Test { name: "replication", package: "yesquel-replication", test: "group" },
-    Test { name: "sql", package: "yesquel-differential", test: "random" },
-    Test { name: "sqllogictest", package: "yesquel-differential", test: "logic" },
+const TESTS: &[SeededTest] = &[
+    SeededTest { name: "engine", package: "yesquel-engine", test: "model" },
+    SeededTest { name: "budget", package: "yesquel-engine", test: "budget" },
+    SeededTest { name: "clocks", package: "yesquel-engine", test: "clocks" },
+    SeededTest { name: "leases", package: "yesquel-engine", test: "leases" },
+    SeededTest { name: "tree", package: "yesquel-tree", test: "model" },
+    SeededTest { name: "log", package: "yesquel-log", test: "crash" },
+    SeededTest { name: "accounts", package: "yesquel-client", test: "several_servers" },
+    SeededTest { name: "cluster", package: "yesquel-simulation", test: "cluster" },
+    SeededTest { name: "replication", package: "yesquel-replication", test: "group" },
+    SeededTest { name: "sql", package: "yesquel-differential", test: "random" },
+    SeededTest { name: "sqllogictest", package: "yesquel-differential", test: "logic" },
 ];
 
 /// Number of parts in which a fixed number of seeds runs, each followed by a line of progress.
@@ -59,7 +62,9 @@ const PART_MIN: Duration = Duration::from_secs(10);
 pub(crate) fn simulate(arguments: &SimulateArguments, children: &Children) -> Result<bool> {
     let count = arguments.seeds.unwrap_or(if arguments.seed.is_some() { 1 } else { 1_000_000 });
     let first = arguments.seed.unwrap_or(0);
-    let plan = SeedPlan { first, end: first.saturating_add(count), part: count.div_ceil(PARTS), limit: None };
+    let part = count.div_ceil(PARTS);
+    let long = arguments.long;
+    let plan = SeedPlan { first, end: first.saturating_add(count), part, limit: None, long };
     arguments.run(&plan, children)
 }
 
@@ -75,7 +80,8 @@ pub(crate) fn simulate_for(
     let end = arguments.seeds.map_or(u64::MAX, |count| first.saturating_add(count));
     let tests = u32::try_from(arguments.meant().count()).unwrap_or(u32::MAX).max(1);
     println!("    seeds from {first} (--seed {first} begins there again)");
-    arguments.run(&SeedPlan { first, end, part: FIRST_PART, limit: Some(limit / tests) }, children)
+    let limit = Some(limit / tests);
+    arguments.run(&SeedPlan { first, end, part: FIRST_PART, limit, long: true }, children)
 }
 
 /// The seeds of each test.
@@ -86,10 +92,12 @@ struct SeedPlan {
     part: u64,
     /// After this time no part begins.
     limit: Option<Duration>,
+    /// Seeds are long.
+    long: bool,
 }
 
 impl SimulateArguments {
-    fn meant(&self) -> impl Iterator<Item = &'static Test> {
+    fn meant(&self) -> impl Iterator<Item = &'static SeededTest> {
         let only = self.only.as_deref();
         TESTS.iter().filter(move |test| only.is_none_or(|only| only == test.name))
     }
@@ -105,7 +113,7 @@ impl SimulateArguments {
 }
 
 impl SeedPlan {
-    fn run(&self, test: &Test, children: &Children) -> Result<bool> {
+    fn run(&self, test: &SeededTest, children: &Children) -> Result<bool> {
         // Not part of the time limit.
         test.build(children)?;
         let start = Instant::now();
@@ -114,10 +122,16 @@ impl SeedPlan {
         while from < self.end && (from == self.first || !is_over()) {
             let began = Instant::now();
             let to = from.saturating_add(part).min(self.end);
-            if let Some(output) = failure(test, from..to, children)? {
+            let mut command = test.command();
+            command.env("SEEDS", format!("{from}..{to}"));
+            if self.long {
+                command.env("LONG_SEEDS", "1");
+            }
+            if let Some(output) = failing_output(&mut command, children)? {
                 print!("{output}");
-                if let Some(seed) = failing_seed(&output) {
-                    println!("again: cargo xtask simulate --only {} --seed {seed}", test.name);
+                if let Some((seed, _)) = failure_of(&output) {
+                    let long = if self.long { " --long" } else { "" };
+                    println!("again: cargo xtask simulate --only {} --seed {seed}{long}", test.name);
                 }
                 return Ok(false);
             }
@@ -143,7 +157,7 @@ impl SeedPlan {
     }
 }
 
-impl Test {
+impl SeededTest {
     fn command(&self) -> Command {
         let mut command = crate::cargo();
         command.args(["test", "--quiet", "--release", "--package", self.package, "--test", self.test]);
@@ -155,23 +169,29 @@ impl Test {
     }
 }
 
+/// The test of a name.
+pub(crate) fn test(name: &str) -> Option<&'static SeededTest> {
+    TESTS.iter().find(|test| test.name == name)
+}
+
 /// Runs some seeds of a test; returns its output if one fails.
-fn failure(test: &Test, seeds: std::ops::Range<u64>, children: &Children) -> Result<Option<String>> {
-    let mut command = test.command();
-    command.env("SEEDS", format!("{}..{}", seeds.start, seeds.end)).stdout(Stdio::piped());
-    let mut running = children.start(&mut command)?;
+pub(crate) fn failing_output(command: &mut Command, children: &Children) -> Result<Option<String>> {
+    let mut running = children.start(command.stdout(Stdio::piped()))?;
     let mut output = String::new();
     if let Some(mut stdout) = running.child().and_then(|child| child.stdout.take()) {
-        stdout.read_to_string(&mut output).map_err(|error| format!("{}: its output: {error}", test.name))?;
+        stdout
+            .read_to_string(&mut output)
+            .map_err(|error| format!("cannot hear `{}`: {error}", line(command)))?;
     }
     Ok(if running.wait()?.status.success() { None } else { Some(output) })
 }
 
-/// Parses the failing seed.
-fn failing_seed(output: &str) -> Option<u64> {
+/// Parses the failing seed, and the first line of the message.
+pub(crate) fn failure_of(output: &str) -> Option<(u64, &str)> {
     let (_, after) = output.split_once("(SEEDS=")?;
-    let (seed, _) = after.split_once("..")?;
-    seed.parse().ok()
+    let (seed, after) = after.split_once("..")?;
+    let message = after.lines().next()?.split_once(')')?.1;
+    Some((seed.parse().ok()?, message.trim_start_matches(": ")))
 }
 
 #[cfg(test)]
@@ -180,7 +200,8 @@ mod tests {
 
     #[test]
     fn the_seed_that_fails_is_found_in_what_a_test_says() {
-        assert_eq!(failing_seed("thread panicked:\nseed 7 (SEEDS=7..8): met 3\nafter\n  3\n"), Some(7));
-        assert_eq!(failing_seed("error: no such test"), None);
+        let output = "thread panicked:\nseed 7 (SEEDS=7..8): met 3\nafter\n  3\n";
+        assert_eq!(failure_of(output), Some((7, "met 3")));
+        assert_eq!(failure_of("error: no such test"), None);
     }
 }

@@ -7,6 +7,8 @@
 //! | SQLite's own tests on Yesquel's trees | 35 % | 84 s, tests of SQL first |
 //! | fuzzing of Yesquel's decoders | 20 % | 20 s a target |
 //! | Yesquel's server, killed | 10 % | 100 kills |
+//! | faults in Yesquel's protocols, which simulations must find | 10 % | that they apply |
+//! | four servers in network namespaces | 10 % | one round of faults |
 //! | seeded tests | the rest | the first seeds |
 
 use std::time::{Duration, Instant};
@@ -16,6 +18,8 @@ use clap::Args;
 use crate::Result;
 use crate::children::{Children, line};
 use crate::fuzz;
+use crate::mutants;
+use crate::network;
 use crate::setup::Missing;
 use crate::simulate;
 use crate::tcl;
@@ -96,6 +100,8 @@ pub(crate) fn soak(arguments: &SoakArguments, children: &Children) -> Result<boo
         fuzz::all(seconds.max(1), None, children).map(|_counts| true)
     })?;
     part("kills", &mut || kills(arguments.kills, whole.mul_f64(0.1), children))?;
+    part("mutants", &mut || mutants::mutants_for(whole.mul_f64(0.1), children))?;
+    part("network", &mut || network::part(&network::NetworkArguments::within(whole.mul_f64(0.1)), children))?;
     part("seeds", &mut || {
         let rest = whole.saturating_sub(started.elapsed());
         simulate::simulate_for(&arguments.seeds, rest, children)

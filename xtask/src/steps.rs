@@ -17,6 +17,7 @@ use crate::docs;
 use crate::features::{PROTOC, features, libraries};
 use crate::fuzz;
 use crate::house;
+use crate::network;
 use crate::programs;
 use crate::room;
 use crate::servers::{self, Fixture, ServerKind};
@@ -64,6 +65,8 @@ enum TestStep {
     Trace,
     /// Set-up: programs that run on the shared library
     Programs,
+    /// Set-up: network namespaces and wrong clocks, for Yesquel's cluster
+    Network,
     /// Set-up: Chromium, to open reports
     Browser,
     /// cargo fmt --check
@@ -107,6 +110,7 @@ impl TestStep {
             TestStep::Tcl => "; SQLite's own tests are not run",
             TestStep::Trace => "; the order of fsync and answer in Yesquel's server is not tested",
             TestStep::Programs => "; the shared library is not tested with other programs",
+            TestStep::Network => "; Yesquel's servers are not tested in network namespaces",
             TestStep::Browser => "; reports are not opened in a browser",
             TestStep::Build => "; no test is run",
             TestStep::Fmt
@@ -325,6 +329,10 @@ fn run(
                 found.programs = Some(folder);
                 StepResult::Passed(String::new())
             }
+            Err(reason) => skipped(step, &reason),
+        },
+        TestStep::Network => match network::provide(children, missing) {
+            Ok(note) => StepResult::Passed(note),
             Err(reason) => skipped(step, &reason),
         },
         TestStep::Browser => browser(missing, found, children),

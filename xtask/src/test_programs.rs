@@ -6,9 +6,10 @@
 //!
 //! A test with external requirements names them: `#[ignore = "needs
 //! SERVAL_TEST_REDIS python3"]`. A requirement is an environment variable, a
-//! program, or `mount`, the permission to mount a file system. Plain `cargo test`
-//! reports such a test as ignored. This module runs it if all requirements are
-//! met, and otherwise counts it as not run and lists what is missing.
+//! program, `mount`, the permission to mount a file system, or `netns`, that to
+//! create network namespaces and mounts. Plain `cargo test` reports such a test as
+//! ignored. This module runs it if all requirements are met, and otherwise counts
+//! it as not run and lists what is missing.
 //!
 //! A program that passed is not run again until its inputs change; the summary
 //! counts its tests ([`crate::unchanged`]).
@@ -26,6 +27,7 @@ use serde_json::{Value, json};
 
 use crate::Result;
 use crate::children::{Children, line};
+use crate::network;
 use crate::setup;
 use crate::unchanged::{InputDigest, Passed};
 
@@ -174,7 +176,16 @@ pub(crate) fn run(
     together.sort_by_key(|program| std::cmp::Reverse(history.of(program)));
     let history = Mutex::new(history);
     let counts = Mutex::default();
-    let runs = Runs { variables, folder, passed, children, counts, history, mounts: OnceLock::new() };
+    let runs = Runs {
+        variables,
+        folder,
+        passed,
+        children,
+        counts,
+        history,
+        mounts: OnceLock::new(),
+        namespaces: OnceLock::new(),
+    };
     let beside = thread::available_parallelism().map_or(1, usize::from);
     runs.all(together, beside)?;
     runs.all(alone, 1)?;
@@ -192,6 +203,8 @@ struct Runs<'a> {
     history: Mutex<ProgramDurations>,
     /// Whether this process may mount file systems.
     mounts: OnceLock<bool>,
+    /// Whether it may create network namespaces.
+    namespaces: OnceLock<bool>,
 }
 
 /// Tries to mount a file system, in a mount namespace of its own.
@@ -331,6 +344,7 @@ impl Runs<'_> {
     fn is_there(&self, word: &str) -> bool {
         match word {
             "mount" => *self.mounts.get_or_init(|| may_mount(self.children)),
+            "netns" => *self.namespaces.get_or_init(|| network::may_create_namespaces(self.children)),
             _ if word.starts_with(|first: char| first.is_ascii_uppercase()) => {
                 self.variables.iter().any(|variable| variable.name == word)
             }

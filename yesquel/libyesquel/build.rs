@@ -35,6 +35,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");
     let soname = env::var("YESQUEL_SONAME").unwrap_or_else(|_| SONAME.to_owned());
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,{soname}");
+    // A thread may run in it after the program has closed it (`dlclose`).
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
     // Everything is in one object, which any of its symbols pulls in.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-u,sqlite3_libversion");
     Ok(())

@@ -143,6 +143,7 @@ fn difference(after: &RequestStatus, before: &RequestStatus) -> RequestStatus {
         moved: after.moved - before.moved,
         waits: after.waits - before.waits,
         recoveries: after.recoveries - before.recoveries,
+        wrong_group: after.wrong_group - before.wrong_group,
     }
 }
 

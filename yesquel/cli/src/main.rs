@@ -1,6 +1,7 @@
 //! Yesquel's commands.
 
 mod address_file;
+mod commit_metrics;
 mod connect;
 mod connection;
 mod databases;

@@ -1,6 +1,6 @@
 //! Metrics for Prometheus, on a port of their own.
 
-use crate::failure::CliError;
+use crate::{commit_metrics, failure::CliError};
 use http_body_util::Full;
 use hyper::{
     Method, Request, Response, StatusCode,
@@ -137,6 +137,12 @@ impl Collector for ServerMetrics {
             "Times that the other participants of a transaction were asked for their votes",
             requests.recoveries,
         )?;
+        counter(
+            "yesquel_wrong_group_replies",
+            "Requests for another group, or with another epoch of the group",
+            requests.wrong_group,
+        )?;
+        commit_metrics::encode(status, &mut encoder)?;
         if status.peers.clocks.is_empty() {
             return Ok(());
         }

@@ -4,7 +4,9 @@ use crate::{Client, CommitError, RequestError, StagedWrites, Writes, unsettled::
 use std::{future::poll_fn, pin::Pin, sync::Arc, task::Poll};
 use yesquel_model::{Conflict, Refusal, ServerId, Timestamp, TxnId};
 use yesquel_transport::{LossCause, LostCall, Transport};
-use yesquel_wire::{Decision, Operations, Participants, Reply, Request, Staged, TransactionOutcome, Vote};
+use yesquel_wire::{
+    Correction, Decision, Operations, Participants, Reply, Request, Staged, TransactionOutcome, Vote,
+};
 
 /// A participant's reply to Prepare.
 enum Ballot {
@@ -18,8 +20,9 @@ enum Ballot {
 enum Round {
     Committed(Timestamp),
     Refused(CommitError),
-    /// Nothing happened: the transaction may be sent again under a new number.
-    Again,
+    /// Nothing happened: the transaction may be sent again under a new number. Otherwise this is
+    /// its error.
+    Again(CommitError),
 }
 
 /// How the servers are asked for their votes.
@@ -98,6 +101,11 @@ impl Votes<'_> {
 impl<T: Transport> Client<T> {
     /// Sends the messages about unsettled commits that are due. No caller waits for the answers.
     fn send_due(&self) {
+        for (server, reply) in self.in_flight.take_corrections() {
+            if let Some(correction) = Correction::of(&reply) {
+                self.transport.correct(server, &correction);
+            }
+        }
         for (txn, server, request) in self.in_flight.take_due() {
             self.counters.sent(request.len());
             self.counters.overlapping();
@@ -158,7 +166,7 @@ impl<T: Transport> Client<T> {
         snapshot: Option<Timestamp>,
         written: (u64, Option<Staged>, Operations<'_>),
     ) -> Result<Timestamp, CommitError> {
-        let mut may_overtake = true;
+        let (mut may_overtake, mut last) = (true, None);
         for _ in 0..ROUNDS_MAX {
             match self.try_commit_at_one(server, snapshot, written, may_overtake).await {
                 Round::Committed(at) => return Ok(at),
@@ -174,10 +182,10 @@ impl<T: Transport> Client<T> {
                     may_overtake = false;
                 }
                 Round::Refused(error) => return Err(error),
-                Round::Again => {}
+                Round::Again(error) => last = Some(error),
             }
         }
-        Err(CommitError::Failed(RequestError::UnexpectedAnswer))
+        Err(last.unwrap_or(CommitError::Failed(RequestError::UnexpectedAnswer)))
     }
 
     async fn try_commit_at_one(
@@ -205,7 +213,7 @@ impl<T: Transport> Client<T> {
                 Ok(Reply::Forgotten(clock)) => {
                     self.take_clock(clock);
                     attempt.settle();
-                    return Round::Again;
+                    return Round::Again(rolled_back(server, txn));
                 }
                 // The commit record may or may not be on disk.
                 Ok(Reply::Refused { refusal: refusal @ Refusal::DiskLost, .. }) => {
@@ -218,6 +226,8 @@ impl<T: Transport> Client<T> {
                 Ok(_) => Err(CommitError::Unknown(RequestError::UnexpectedAnswer)),
                 Err(malformed) => Err(CommitError::Unknown(malformed.into())),
             },
+            // It was examined nowhere.
+            Err(lost) if lost.cause == LossCause::Misdirected => Err(CommitError::Failed(lost.into())),
             Err(lost) => self.request_outcome(server, (txn, birth), lost.into()).await,
         };
         match outcome {
@@ -250,7 +260,7 @@ impl<T: Transport> Client<T> {
             && birth > self.seen()
         {
             self.in_flight.set_anchor(ahead.ours, self.transport.uptime());
-            return Round::Again;
+            return Round::Again(error);
         }
         Round::Refused(error)
     }
@@ -287,6 +297,10 @@ impl<T: Transport> Client<T> {
         let participants = Participants::encode(servers);
         let participants = Participants::decode(&participants).unwrap_or(Participants::NONE);
         let request = Request::Resolve { txn, birth, participants, is_voter: false };
+        if matches!(&error, RequestError::Lost(lost) if lost.cause == LossCause::Misdirected) {
+            // No server has examined the request for the vote.
+            return Err(CommitError::Failed(error));
+        }
         for _ in 0..outcome_attempts(&error) {
             let Ok(bytes) = self.call(server, &request).await else { continue };
             return match Reply::decode(&bytes) {
@@ -308,6 +322,7 @@ impl<T: Transport> Client<T> {
         // A vote consumes the parts of its server: the votes for a large transaction should not be in
         // vain, and it is not sent again here.
         let mut order = if staging.is_empty() { VoteOrder::Parallel } else { VoteOrder::ByServer };
+        let mut last = None;
         for _ in 0..ROUNDS_MAX {
             match self.vote(snapshot, writes, staging, order).await {
                 Round::Committed(at) => return Ok(at),
@@ -317,11 +332,12 @@ impl<T: Transport> Client<T> {
                     ..
                 }) if order == VoteOrder::Parallel => order = VoteOrder::ByServer,
                 Round::Refused(error) => return Err(error),
-                Round::Again if staging.is_spent => break,
-                Round::Again => {}
+                // The staged parts are gone: the caller begins again.
+                Round::Again(error) if staging.is_spent => return Err(error),
+                Round::Again(error) => last = Some(error),
             }
         }
-        Err(CommitError::Failed(RequestError::UnexpectedAnswer))
+        Err(last.unwrap_or(CommitError::Failed(RequestError::UnexpectedAnswer)))
     }
 
     /// Asks all servers for their votes, under a new number, and sends the decision.
@@ -378,7 +394,7 @@ impl<T: Transport> Client<T> {
                 Round::Committed(at)
             }
             (Decision::Abort, Some(no)) => self.refused_birth(birth, no),
-            (Decision::Abort, None) if is_forgotten => Round::Again,
+            (Decision::Abort, None) if is_forgotten => Round::Again(rolled_back(first, txn)),
             (Decision::Abort, None) => Round::Refused(rolled_back(first, txn)),
         }
     }
@@ -406,7 +422,7 @@ impl<T: Transport> Client<T> {
             staged: staging.at(server),
             operations,
         };
-        Box::pin(self.send(server, &Client::<T>::bytes_of(&request)))
+        Box::pin(self.send(server, Client::<T>::bytes_of(&request)))
     }
 
     async fn vote_in_parallel(

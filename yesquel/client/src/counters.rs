@@ -1,5 +1,6 @@
 //! SentCounts of the messages a client has sent, from which tests derive round trips.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use yesquel_model::ShardedCounter;
 
 /// Monotonic counters of a client.
@@ -7,6 +8,7 @@ use yesquel_model::ShardedCounter;
 pub struct SentCounters {
     requests: ShardedCounter,
     overlapping: ShardedCounter,
+    repeated: AtomicU64,
     bytes_sent: ShardedCounter,
     bytes_received: ShardedCounter,
 }
@@ -18,6 +20,8 @@ pub struct SentCounts {
     pub requests: u64,
     /// Requests that overlapped another one: all other requests are round trips of their own.
     pub overlapping: u64,
+    /// Of the requests, those that were repeated since they had come to the wrong place.
+    pub repeated: u64,
     /// Bytes of the requests.
     pub bytes_sent: u64,
     /// Bytes of the replies.
@@ -35,6 +39,12 @@ impl SentCounters {
         self.overlapping.add();
     }
 
+    /// Counts a request that is sent again, to another place.
+    pub(crate) fn repeated(&self, bytes: usize) {
+        self.sent(bytes);
+        self.repeated.fetch_add(1, Relaxed);
+    }
+
     pub(crate) fn received(&self, bytes: usize) {
         self.bytes_received.add_many(bytes as u64);
     }
@@ -44,6 +54,7 @@ impl SentCounters {
         SentCounts {
             overlapping: self.overlapping.count(),
             requests: self.requests.count(),
+            repeated: self.repeated.load(Relaxed),
             bytes_sent: self.bytes_sent.count(),
             bytes_received: self.bytes_received.count(),
         }

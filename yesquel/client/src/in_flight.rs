@@ -11,7 +11,11 @@ use std::{
 };
 use yesquel_model::{ServerId, Timestamp, TxnId};
 use yesquel_transport::{HeartbeatSource, LostCall};
-use yesquel_wire::{ClientHeartbeat, Reply, SETTLED_EXCEPTIONS_MAX, SettledReport};
+use yesquel_wire::{ClientHeartbeat, Correction, Reply, SETTLED_EXCEPTIONS_MAX, SettledReport};
+
+/// Age at which a server's time is too old to estimate the present: clocks whose rates differ by 100
+/// millionths are 6 ms apart then.
+const ESTIMATE_AGE_MAX: Duration = Duration::from_secs(60);
 
 /// Slots that need no lock: about as many as a process has threads.
 const SLOTS: usize = 256;
@@ -121,6 +125,8 @@ pub(crate) struct Commits {
     open: Vec<u64>,
     /// Those whose end the client knows or asks for, while servers have not confirmed it.
     unsettled: Vec<UnsettledCommit>,
+    /// Replies to these messages that correct where a server is.
+    corrections: Vec<(ServerId, Box<[u8]>)>,
 }
 
 impl Commits {
@@ -228,6 +234,18 @@ impl InFlight {
         }
     }
 
+    /// Returns the client's estimate of the servers' present time, not below what it has seen. There
+    /// is none if the client has learned no time for long: clocks run at different rates.
+    pub(crate) fn present(&self, seen: Timestamp, uptime: Duration) -> Option<Timestamp> {
+        let commits = self.commits();
+        let (anchor, since) = commits.anchor;
+        let passed = uptime.saturating_sub(since);
+        (anchor > Timestamp::ZERO && passed <= ESTIMATE_AGE_MAX).then(|| {
+            let passed = (passed.as_millis() as u64) << 16;
+            seen.max(Timestamp(anchor.0.saturating_add(passed)))
+        })
+    }
+
     /// Takes the time of a server that has refused a birth as too far ahead, or too old.
     pub(crate) fn set_anchor(&self, clock: Timestamp, uptime: Duration) {
         let mut commits = self.commits();
@@ -246,6 +264,14 @@ impl InFlight {
         }
     }
 
+    /// Takes the corrections in replies to the messages about unsettled commits.
+    pub(crate) fn take_corrections(&self) -> Vec<(ServerId, Box<[u8]>)> {
+        match self.is_message_due.load(SeqCst) {
+            true => std::mem::take(&mut self.commits().corrections),
+            false => Vec::new(),
+        }
+    }
+
     /// Takes the messages about unsettled commits that are due.
     pub(crate) fn take_due(&self) -> Vec<(TxnId, ServerId, Vec<u8>)> {
         let mut due = Vec::new();
@@ -260,6 +286,9 @@ impl InFlight {
     pub(crate) fn on_reply(&self, txn: TxnId, server: ServerId, reply: Result<&[u8], LostCall>) {
         let mut commits = self.commits();
         let Some(place) = commits.unsettled.iter().position(|commit| commit.txn == txn) else { return };
+        if let Some(bytes) = reply.as_ref().ok().filter(|bytes| Correction::of(bytes).is_some()) {
+            commits.corrections.push((server, (*bytes).into()));
+        }
         let commit = &mut commits.unsettled[place];
         let reply = reply.ok().and_then(|bytes| Reply::decode(bytes).ok());
         // A reply that is none is like a loss.
@@ -387,6 +416,24 @@ mod tests {
         assert_eq!(births[0], Timestamp::from_ms(5_001));
         assert_eq!(births[2], Timestamp::from_ms(605_000));
         assert!(births.is_sorted_by(|one, next| one < next), "{births:?}");
+    }
+
+    /// The present is estimated from a server's time, for a minute, and never below what was seen.
+    #[test]
+    fn the_present_is_estimated() {
+        let in_flight = InFlight::new(1, Timestamp::from_ms(5_000), Duration::from_secs(1));
+        let present =
+            |seen, seconds| in_flight.present(Timestamp::from_ms(seen), Duration::from_secs(seconds));
+        assert_eq!(present(5_000, 1), Some(Timestamp::from_ms(5_000)));
+        assert_eq!(present(5_000, 3), Some(Timestamp::from_ms(7_000)));
+        assert_eq!(present(8_000, 3), Some(Timestamp::from_ms(8_000)));
+        assert_eq!(present(5_000, 62), None);
+        in_flight.note_time(Timestamp::from_ms(65_500), Duration::from_secs(62));
+        assert_eq!(present(5_000, 62), Some(Timestamp::from_ms(65_500)));
+        assert_eq!(
+            InFlight::new(1, Timestamp::ZERO, Duration::ZERO).present(Timestamp::ZERO, Duration::ZERO),
+            None
+        );
     }
 
     /// Threads begin and end commits while another reads heartbeats: a number that is reported as

@@ -32,28 +32,28 @@ impl<T: Transport> Client<T> {
         LeaseHolder { id: self.in_flight.draw_number() }
     }
 
-    /// Leases a range of a tree at one server, or extends the lease, for `time` from the return of
-    /// this call (at most a minute). Until then no other holder changes what this client reads
-    /// there at new snapshots.
+    /// Leases ranges of trees at one server, all at once, or extends the lease, for `time` from the
+    /// return of this call (at most a minute). Until then no other holder changes what this client
+    /// reads there at new snapshots.
     ///
-    /// The request waits at the server for `wait` at most, in the order of arrival, while the range
-    /// overlaps another lease. [`Refusal::Leased`](yesquel_model::Refusal::Leased) says that it did
+    /// The request waits at the server for `wait` at most, in the order of arrival, while one of the
+    /// ranges overlaps another lease. [`Refusal::Leased`](yesquel_model::Refusal::Leased) says that it did
     /// not get its turn, and when the other lease expires at the latest. It keeps its place for a
     /// second: a longer wait consists of several requests.
     ///
-    /// To lease several ranges, take them in one global order, to avoid deadlock. After a cancelled
+    /// To lease at several servers, take the leases in one global order, to avoid deadlock. After a cancelled
     /// wait, [`release`](Self::release) the lease, which may have been granted.
     pub async fn lease(
         &self,
         server: ServerId,
         holder: &LeaseHolder,
-        (tree, range): (TreeId, KeyRange),
+        ranges: Vec<(TreeId, KeyRange)>,
         time: Duration,
         wait: Duration,
     ) -> Result<(), RequestError> {
         let ms_of = |time: Duration| u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
         let (ms, wait_ms) = (ms_of(time), ms_of(wait));
-        let request = Request::Lease { holder: holder.id, tree, range, ms, wait_ms, seen: self.seen() };
+        let request = Request::Lease { holder: holder.id, ranges, ms, wait_ms, seen: self.seen() };
         // Repeating the request extends the same lease.
         match Reply::decode(&self.call_idempotent(server, &Client::<T>::bytes_of(&request)).await?)? {
             Reply::Leased(at) => {

@@ -8,17 +8,21 @@ mod counters;
 mod error;
 mod in_flight;
 mod lease;
+mod parallel_read;
 mod read_view;
 mod staging;
 mod unsettled;
+mod watches;
 mod writes;
 
 pub use counters::{SentCounters, SentCounts};
 pub use error::{CommitError, RequestError};
 pub use in_flight::SnapshotHold;
 pub use lease::LeaseHolder;
+pub use parallel_read::ServerQuestions;
 pub use read_view::{ProofOutcome, ReadView};
 pub use staging::StagedWrites;
+pub use watches::Watch;
 pub use writes::{PART_BYTES, Writes};
 
 use in_flight::InFlight;
@@ -29,9 +33,10 @@ use std::{
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
+use watches::Watches;
 use yesquel_model::{NodeId, Refusal, ServerId, Timestamp, TreeId};
-use yesquel_transport::{HeartbeatSource, LossCause, LostCall, Transport};
-use yesquel_wire::{Answer, Answers, ByteWriter, Cells, Lookup, Question, Reply, Request};
+use yesquel_transport::{HeartbeatSource, LossCause, LostCall, Transport, repeat_corrected};
+use yesquel_wire::{Answer, Answers, ByteWriter, Cells, Correction, Lookup, Question, Reply, Request};
 
 thread_local! {
     /// Buffer for the bytes of a request.
@@ -46,6 +51,7 @@ pub struct Client<T> {
     /// Highest timestamp seen in any reply.
     seen: AtomicU64,
     counters: SentCounters,
+    watches: Watches,
 }
 
 impl<T: Transport> Client<T> {
@@ -53,7 +59,18 @@ impl<T: Transport> Client<T> {
     pub fn new(transport: T, id: u64) -> Client<T> {
         let in_flight = Arc::new(InFlight::new(id, transport.clock(), transport.uptime()));
         transport.set_heartbeat_source(Arc::clone(&in_flight) as Arc<dyn HeartbeatSource>);
-        Client { transport, in_flight, seen: AtomicU64::new(0), counters: SentCounters::default() }
+        Client {
+            transport,
+            in_flight,
+            seen: AtomicU64::new(0),
+            counters: SentCounters::default(),
+            watches: Watches::default(),
+        }
+    }
+
+    /// Returns whether no connection is known to have ended. Sends nothing.
+    pub fn is_connected(&self) -> bool {
+        self.transport.is_connected()
     }
 
     /// Returns the counters of what was sent.
@@ -96,7 +113,7 @@ impl<T: Transport> Client<T> {
 
     /// Sends a request.
     async fn call(&self, server: ServerId, request: &Request<'_>) -> Result<Vec<u8>, LostCall> {
-        self.send(server, &Client::<T>::bytes_of(request)).await
+        self.send(server, Client::<T>::bytes_of(request)).await
     }
 
     fn bytes_of(request: &Request<'_>) -> Vec<u8> {
@@ -109,30 +126,36 @@ impl<T: Transport> Client<T> {
         bytes
     }
 
-    fn send<'a>(
+    /// Sends a request now, not when the future is polled.
+    fn send<'a, R: AsRef<[u8]>>(
         &'a self,
         server: ServerId,
-        request: &[u8],
-    ) -> impl Future<Output = Result<Vec<u8>, LostCall>> + use<'a, T> {
-        self.counters.sent(request.len());
-        self.counted(self.transport.call(server, request))
+        request: R,
+    ) -> impl Future<Output = Result<Vec<u8>, LostCall>> + use<'a, R, T> {
+        self.counters.sent(request.as_ref().len());
+        let reply = self.transport.call(server, request.as_ref());
+        async move { self.corrected(server, request.as_ref(), reply.await?).await }
     }
 
     /// Sends a request that may overtake others.
-    fn send_unordered(
+    async fn send_unordered(&self, server: ServerId, request: &[u8]) -> Result<Vec<u8>, LostCall> {
+        self.counters.sent(request.len());
+        let reply = self.transport.call_unordered(server, request).await?;
+        self.corrected(server, request, reply).await
+    }
+
+    /// Repeats a request whose reply says that it came to the wrong place.
+    async fn corrected(
         &self,
         server: ServerId,
         request: &[u8],
-    ) -> impl Future<Output = Result<Vec<u8>, LostCall>> {
-        self.counters.sent(request.len());
-        self.counted(self.transport.call_unordered(server, request))
-    }
-
-    async fn counted(
-        &self,
-        reply: impl Future<Output = Result<Vec<u8>, LostCall>>,
+        mut reply: Vec<u8>,
     ) -> Result<Vec<u8>, LostCall> {
-        let reply = reply.await?;
+        if Correction::of(&reply).is_some() {
+            let count = || self.counters.repeated(request.len());
+            // It is rare, and its state would make the state of each call larger.
+            reply = Box::pin(repeat_corrected(&self.transport, server, request, reply, count)).await?;
+        }
         self.counters.received(reply.len());
         Ok(reply)
     }
@@ -186,27 +209,84 @@ impl<T: Transport> Client<T> {
         server: ServerId,
         questions: &[Question<'_>],
     ) -> Result<ReadReply, RequestError> {
-        let mut request = REQUEST.take();
-        request.clear();
+        if let Some(first) = read_view.used_elsewhere(server) {
+            Box::pin(self.read_at(read_view, first, &[])).await?;
+        }
+        loop {
+            let request = self.read_request(read_view, server, questions);
+            let bytes = self.call_read(server, read_view.snapshot, &request).await?;
+            if let Some(reply) = self.on_reply(read_view, server, questions.len(), bytes)? {
+                return Ok(reply);
+            }
+        }
+    }
+
+    /// Like [`read_at`](Self::read_at), and watches a node of the server, of which all other
+    /// questions are. Returns the watch if the server has granted it. `None`: no node can be watched
+    /// now, and nothing was read.
+    pub fn watch_at(
+        &self,
+        read_view: &mut ReadView,
+        node: NodeId,
+        question: Question<'_>,
+    ) -> Result<Option<(ReadReply, Option<Watch>)>, RequestError> {
+        let server = node.server;
+        if read_view.used_elsewhere(server).is_some() {
+            return Ok(None);
+        }
+        let questions = [question, Question::Watch { node }];
+        let watch = self.watches.begin(node);
+        loop {
+            let request = self.read_request(read_view, server, &questions);
+            let Some(bytes) = self.ask_watching(server, &request) else {
+                self.watches.refused(&watch, node);
+                return Ok(None);
+            };
+            let reply = self.on_reply(read_view, server, questions.len(), bytes);
+            let Some(reply) = reply.inspect_err(|_| self.watches.refused(&watch, node))? else { continue };
+            let is_granted = reply.answers().and_then(|all| all.iter().nth(1)) == Some(Answer::Same);
+            if !is_granted {
+                self.watches.refused(&watch, node);
+            }
+            return Ok(Some((reply, is_granted.then_some(watch))));
+        }
+    }
+
+    fn read_request(&self, read_view: &ReadView, server: ServerId, questions: &[Question<'_>]) -> Vec<u8> {
+        let mut request = Vec::with_capacity(256);
         Request::write_questions(&mut ByteWriter(&mut request), read_view.snapshot, self.seen(), |writer| {
             questions.iter().for_each(|question| question.write(writer));
             read_view.questions(server).for_each(|question| question.write(writer));
         });
-        let bytes = self.call_read(server, read_view.snapshot, &request).await;
-        REQUEST.set(request);
-        let bytes = bytes?;
+        request
+    }
+
+    /// Takes the reply to a read of `count` questions and the open proofs. `None`: the questions
+    /// must be asked again, at the snapshot of the view.
+    fn on_reply(
+        &self,
+        read_view: &mut ReadView,
+        server: ServerId,
+        count: usize,
+        bytes: Vec<u8>,
+    ) -> Result<Option<ReadReply>, RequestError> {
         match Reply::decode(&bytes)? {
             Reply::Answers { snapshot: at, answers } => {
                 self.note_seen(at);
-                read_view.snapshot = Some(at);
-                if read_view.asks(server)
-                    && !read_view.store_answers(server, answers.iter().skip(questions.len()))
-                {
+                if read_view.has_used() {
+                    self.wait_for_notices(server);
+                    read_view.pin(server, at)?;
+                    if read_view.snapshot.is_some() {
+                        return Ok(None);
+                    }
+                }
+                read_view.give(server, at);
+                if read_view.asks(server) && !read_view.store_answers(server, answers.iter().skip(count)) {
                     return Err(RequestError::UnexpectedAnswer);
                 }
                 // The answers are the last part of the reply.
                 let start = bytes.len() - answers.bytes().len();
-                Ok(ReadReply { bytes, start })
+                Ok(Some(ReadReply { bytes, start }))
             }
             Reply::Refused { refusal, .. } => Err(self.refused(refusal)),
             _ => Err(RequestError::UnexpectedAnswer),
@@ -252,8 +332,16 @@ impl<T: Transport> Client<T> {
         see: impl FnOnce(Answer<'_>) -> Option<Seen>,
     ) -> Result<Seen, RequestError> {
         let server = node.server;
+        if read_view.has_used() {
+            let reading = self.read_at(read_view, server, &[Question::Lookup { node, key }]).await?;
+            let answer = reading.answers().and_then(|answers| answers.iter().next());
+            return answer.and_then(see).ok_or(RequestError::UnexpectedAnswer);
+        }
         if !read_view.asks(server) {
-            return self.lookup(&mut read_view.snapshot, node, key, see).await;
+            let mut snapshot = read_view.snapshot;
+            let outcome = self.lookup(&mut snapshot, node, key, see).await;
+            snapshot.into_iter().for_each(|at| read_view.give(server, at));
+            return outcome;
         }
         let mut request = REQUEST.take();
         request.clear();
@@ -265,7 +353,7 @@ impl<T: Transport> Client<T> {
         match Reply::decode(&bytes)? {
             Reply::Answers { snapshot: at, answers } => {
                 self.note_seen(at);
-                read_view.snapshot = Some(at);
+                read_view.give(server, at);
                 let mut answers = answers.iter();
                 let seen = answers.next().and_then(see).ok_or(RequestError::UnexpectedAnswer)?;
                 if read_view.store_answers(server, answers) {
@@ -316,7 +404,7 @@ impl<T: Transport> Client<T> {
         above: u64,
     ) -> impl Future<Output = Result<u64, RequestError>> + use<'_, T> {
         self.counters.overlapping();
-        let reply = self.send(node.server, &Client::<T>::bytes_of(&Request::Take { node, count, above }));
+        let reply = self.send(node.server, Client::<T>::bytes_of(&Request::Take { node, count, above }));
         async move { decode_taken(&reply.await?) }
     }
 }

@@ -1,6 +1,6 @@
 //! Snapshot of a transaction, and the cached values that are still to be verified at it.
 
-use crate::ReadReply;
+use crate::{ReadReply, RequestError, Watch, watches::UsedWatches};
 use yesquel_model::{Key, NodeId, ServerId, Timestamp};
 use yesquel_wire::{Answer, Question};
 
@@ -13,6 +13,11 @@ pub struct ReadView {
     proofs: Vec<ValueProof>,
     /// Number of proofs without an outcome.
     unasked: usize,
+    /// The server that has given the snapshot.
+    given_by: Option<ServerId>,
+    /// Watched nodes that were used without a snapshot. The snapshot that a server gives later must
+    /// precede their changes.
+    used: UsedWatches,
 }
 
 /// Check that a key has a value.
@@ -46,6 +51,43 @@ impl From<Option<Timestamp>> for ReadView {
 }
 
 impl ReadView {
+    /// Notes that a watched node is used, which has not changed. Returns false if it must not be,
+    /// because nodes of another server were used, or the view has a snapshot.
+    pub fn use_watched(&mut self, watch: &Watch) -> bool {
+        self.snapshot.is_none() && self.used.add(watch)
+    }
+
+    /// Returns whether this server has given the snapshot: it changes nothing at or below it then.
+    pub fn is_given_by(&self, server: ServerId) -> bool {
+        self.given_by == Some(server)
+    }
+
+    /// Sets the snapshot that a server has given or served.
+    pub(crate) fn give(&mut self, server: ServerId, snapshot: Timestamp) {
+        if self.snapshot.is_none() {
+            self.given_by = Some(server);
+        }
+        self.snapshot = Some(snapshot);
+    }
+
+    /// Returns whether the view has no snapshot but has used watched nodes.
+    pub fn has_used(&self) -> bool {
+        self.snapshot.is_none() && self.used.server().is_some()
+    }
+
+    /// Returns another server whose watched nodes were used: it must give the snapshot.
+    pub(crate) fn used_elsewhere(&self, server: ServerId) -> Option<ServerId> {
+        self.used.server().filter(|used| *used != server && self.snapshot.is_none())
+    }
+
+    /// Sets the snapshot if what was used has changed at or before `at`.
+    pub(crate) fn pin(&mut self, server: ServerId, at: Timestamp) -> Result<(), RequestError> {
+        if let Some(earlier) = self.used.earlier(at)? {
+            self.give(server, earlier);
+        }
+        Ok(())
+    }
+
     /// Adds a proof that a key of a node has `value`; empty stands for no value. If the value
     /// differs, the server also returns all cells of `other`. The root of the tree identifies the
     /// proof.
@@ -59,6 +101,20 @@ impl ReadView {
             outcome: None,
         });
         self.unasked += 1;
+    }
+
+    /// Adds a proof with its outcome: the key was read, and has this value.
+    pub fn proved(&mut self, root: NodeId, there: &[u8], value: &[u8]) {
+        let outcome =
+            if there == value { ProofOutcome::Holds } else { ProofOutcome::Fails(there.into(), None) };
+        self.proofs.push(ValueProof {
+            root,
+            node: root,
+            key: Key::default(),
+            value: Box::default(),
+            other: root,
+            outcome: Some(outcome),
+        });
     }
 
     /// Returns whether every proof has an outcome.

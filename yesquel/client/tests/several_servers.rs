@@ -47,7 +47,11 @@ enum Step {
 
 fn steps(seed: u64) -> Vec<Step> {
     let mut random = Random::new(seed);
-    let mut steps: Vec<Step> = draw_faults(&mut random).into_iter().map(Step::InjectedFault).collect();
+    let mut faults = draw_faults(&mut random);
+    if random.next(3) == 0 {
+        relax(&mut random, &mut faults);
+    }
+    let mut steps: Vec<Step> = faults.into_iter().map(Step::InjectedFault).collect();
     let slow = [1_000, 20_000, 200_000][random.next(3) as usize];
     for _ in 0..100 + random.next(200) {
         let (task, pause_us) = (random.next(TASKS as u64) as usize, random.next(slow));
@@ -60,6 +64,19 @@ fn steps(seed: u64) -> Vec<Step> {
         steps.push(Step::Act { task, pause_us, act });
     }
     steps
+}
+
+/// Lets servers sync seldom: votes are on disk all the same. Without them a restart may lose the last
+/// commits of one server, and give their timestamps again if its clock goes back; so no clock does.
+fn relax(random: &mut Random, faults: &mut Vec<InjectedFault>) {
+    faults.retain(|fault| !matches!(fault, InjectedFault::Clock { .. }));
+    for fault in &mut *faults {
+        if let InjectedFault::Crash { ahead_ms, .. } = fault {
+            *ahead_ms = None;
+        }
+    }
+    let interval_ms = (random.next(2) == 0).then(|| random.next(2_000));
+    faults.push(InjectedFault::Relaxed { interval_ms });
 }
 
 /// All balances of some servers at one snapshot.
@@ -115,7 +132,13 @@ async fn transfer(client: &Client<Network>, from: Account, to: Account, amount: 
     }
     let mut writes = Writes::new();
     put(&mut writes, from, all[&from] - amount);
-    put(&mut writes, to, all[&to] + amount);
+    // Some write two accounts of a server, so that transactions meet there in parts.
+    let third = (to.0, (to.1 + 1) % ACCOUNTS);
+    let shared = if amount % 2 == 0 && third != from { 1 } else { 0 };
+    put(&mut writes, to, all[&to] + amount - shared);
+    if shared > 0 {
+        put(&mut writes, third, all[&third] + shared);
+    }
     match client.commit(snapshot, &writes).await {
         Ok(_) => count(&seen.committed),
         Err(CommitError::Unknown(_)) => count(&seen.unknown),

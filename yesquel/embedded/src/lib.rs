@@ -64,6 +64,10 @@ impl<D: ReplySink> ReplySink for ReplyRouter<D> {
         }
     }
 
+    fn notify(&self, connection: u64, notice: &[u8]) {
+        self.others.notify(connection, notice);
+    }
+
     fn reply_held(&self, caller: Caller, bytes: usize) {
         if caller.connection != LOCAL_CONNECTION {
             self.others.reply_held(caller, bytes);
@@ -283,6 +287,10 @@ impl Transport for EmbeddedServer {
         if let Some(handler) = call.and_then(|call| call.handler) {
             handler(called.map(|_| reply.as_slice()).map_err(|malformed| lost(malformed.to_string())));
         }
+    }
+
+    fn home_group(&self) -> ServerId {
+        self.core.membership().home_group
     }
 
     fn clock(&self) -> Timestamp {

@@ -79,6 +79,8 @@ impl ReadContext<'_> {
                 writer.followed(&shape.fence, more, (cells, rows));
                 return Ok(lsn);
             }
+            // Only the engine's own thread grants watches.
+            Question::Watch { .. } => writer.absent(),
             Question::Proof { key, value, other, .. } => {
                 let found = match node.lookup(snapshot, key)? {
                     Found::Elsewhere => {

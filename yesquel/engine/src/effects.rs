@@ -14,6 +14,9 @@ pub struct Now {
     pub uptime_ms: u64,
 }
 
+/// Connection number of calls from the server's own process.
+pub const OWN_CONNECTION: u64 = 0;
+
 /// The origin of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Caller {

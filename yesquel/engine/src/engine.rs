@@ -9,6 +9,7 @@ mod lease;
 mod peek;
 mod peer_holds;
 mod recovery;
+mod refusals;
 mod replay;
 mod status;
 mod time;
@@ -16,6 +17,7 @@ mod votes;
 
 use crate::{
     answer::{AnswerBuffers, ReadContext},
+    commit_counts::CommitCounts,
     effects::{Caller, Effects, Now, Stop},
     leases::Leases,
     load::HotKeySamples,
@@ -23,20 +25,23 @@ use crate::{
     outcomes::OutcomeTable,
     queue::PrepareQueue,
     record::LogRecord,
+    refused::RefusedNumbers,
     settings::EngineSettings,
     snapshots::Snapshots,
     staging::Staging,
     store::{NodeStore, TreeEnd},
     transaction::PreparedTxn,
+    watches::Watches,
     write_target::WriteTarget,
 };
 use forget::ForgetState;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use yesquel_model::{
-    HybridClock, Key, LocalId, NodeId, Refusal, ServerId, ShardedCounter, Timestamp, TreeId, TxnId,
+    GroupEpoch, HybridClock, Key, LocalId, NodeId, Refusal, ServerId, ShardedCounter, Timestamp, TreeId,
+    TxnId,
 };
-use yesquel_wire::{Operations, Questions, Reply};
+use yesquel_wire::{Notice, Operations, Question, Questions, Reply};
 
 /// Nodes that one [`Engine::tick`] collects: some milliseconds of work.
 const COLLECT_NODES_MAX: usize = 512;
@@ -83,6 +88,8 @@ pub struct Engine {
     pub(crate) ceiling: Timestamp,
     pub(crate) ceiling_before: Timestamp,
     pub(crate) ceiling_lsn: u64,
+    /// Whether replies wait until the records that they depend on are on disk, by the log.
+    pub(crate) is_synced: bool,
     /// Set once the log takes no more records: no snapshot above it is given.
     pub(crate) frozen: Option<Frozen>,
     pub(crate) store: NodeStore,
@@ -94,13 +101,18 @@ pub struct Engine {
     pub(crate) outcomes: OutcomeTable,
     pub(crate) staging: Staging,
     pub(crate) leases: Leases,
+    pub(crate) watches: Watches,
     waiting: FxHashMap<TxnId, Vec<WaitingRequest>>,
     pub(crate) delayed: Vec<DelayedRequest>,
     pub(crate) queue: PrepareQueue,
+    pub(crate) refused: RefusedNumbers,
     /// What the prepare that must wait writes.
     pub(crate) queue_targets: Vec<(NodeId, WriteTarget)>,
     pub(crate) forget: ForgetState,
     pub(crate) counters: FxHashMap<NodeId, u64>,
+    /// Epoch of the group, and the record that must be durable before it is told.
+    pub(crate) epoch: GroupEpoch,
+    pub(crate) epoch_lsn: u64,
     pub(crate) snapshots: Snapshots,
     /// Uptime in milliseconds of each server's last report.
     pub(crate) peers_heard_ms: BTreeMap<ServerId, u64>,
@@ -117,6 +129,7 @@ pub struct Engine {
     /// Nodes over the load limit, and the keys to split them at.
     hot: Vec<(NodeId, Key)>,
     pub(crate) counts: EngineCounts,
+    pub(crate) commit_counts: CommitCounts,
     /// Read requests that threads answered concurrently.
     pub(crate) lookups: ShardedCounter,
     /// Questions in these beyond the first of each request.
@@ -163,6 +176,7 @@ impl Engine {
             ceiling: Timestamp::ZERO,
             ceiling_before: Timestamp::ZERO,
             ceiling_lsn: 0,
+            is_synced: true,
             frozen: None,
             store: NodeStore::new(NodeLimits {
                 cells_max: settings.node_cells_max,
@@ -174,12 +188,16 @@ impl Engine {
             outcomes: OutcomeTable::default(),
             staging: Staging::default(),
             leases: Leases::default(),
+            watches: Watches::default(),
             waiting: FxHashMap::default(),
             delayed: Vec::new(),
             queue: PrepareQueue::default(),
+            refused: RefusedNumbers::default(),
             queue_targets: Vec::new(),
             forget: ForgetState::default(),
             counters: FxHashMap::default(),
+            epoch: GroupEpoch::FIRST,
+            epoch_lsn: 0,
             peers_heard_ms: BTreeMap::new(),
             last_change: Timestamp::ZERO,
             raised_at_ms: None,
@@ -189,6 +207,7 @@ impl Engine {
             samples: HotKeySamples::default(),
             hot: Vec::new(),
             counts: EngineCounts::default(),
+            commit_counts: CommitCounts::default(),
             lookups: ShardedCounter::default(),
             extra_questions: ShardedCounter::default(),
         }
@@ -197,6 +216,26 @@ impl Engine {
     /// The server's id.
     pub fn server(&self) -> ServerId {
         self.settings.server
+    }
+
+    /// Epoch of the group's configuration.
+    #[inline]
+    pub fn epoch(&self) -> GroupEpoch {
+        self.epoch
+    }
+
+    /// The record that must be durable before the epoch is told.
+    pub fn epoch_lsn(&self) -> u64 {
+        self.epoch_lsn
+    }
+
+    /// Begins a new configuration of the group. An epoch that is not above the present one has no
+    /// effect.
+    pub fn raise_epoch(&mut self, epoch: GroupEpoch, effects: &mut Effects) {
+        if epoch > self.epoch && self.frozen.is_none() {
+            self.log(&LogRecord::Group { epoch }, effects);
+            (self.epoch, self.epoch_lsn) = (epoch, self.lsn);
+        }
     }
 
     /// Number of the last log record, made or replayed.
@@ -209,9 +248,24 @@ impl Engine {
         self.snapshots.oldest_served()
     }
 
+    /// Number of ends of transactions of several servers that are remembered.
+    pub fn ends(&self) -> usize {
+        self.outcomes.ends()
+    }
+
     /// Whether a snapshot may be read: it is the oldest held one, or not below the next held one.
     pub fn is_kept(&self, snapshot: Timestamp) -> bool {
         self.snapshots.serves(snapshot)
+    }
+
+    /// Highest timestamp that was given out or seen.
+    pub fn last_timestamp(&self) -> Timestamp {
+        self.clock.last()
+    }
+
+    /// Since when the prepare of a transaction is queued, by uptime, if it is.
+    pub fn queued_since_ms(&self, txn: TxnId) -> Option<u64> {
+        self.queue.get(txn).map(|queued| queued.since_ms)
     }
 
     /// Prepared transactions without an outcome.
@@ -222,6 +276,7 @@ impl Engine {
     fn read(
         &mut self,
         now: Now,
+        connection: u64,
         snapshot: Option<Timestamp>,
         questions: Questions<'_>,
         effects: &mut Effects,
@@ -237,6 +292,7 @@ impl Engine {
             self.prepared.get(txn).filter(|prepared| prepared.at <= snapshot).map(|_| *txn)
         };
         let (samples, load_max) = (&mut self.samples, self.settings.load_max());
+        let (watches, is_newest) = (&mut self.watches, snapshot >= self.last_change && self.frozen.is_none());
         self.counts.reads += 1;
         self.counts.questions += questions.len() as u64;
         let mut undecided = None;
@@ -263,6 +319,16 @@ impl Engine {
                 if node.load.touch(samples.second) > load_max {
                     samples.note(node.id, question.key());
                 }
+                if let Question::Watch { node: id } = question {
+                    // What is prepared may commit at or below the snapshot's successor.
+                    let is_settled = is_newest && !node.is_prepared() && store.tree_end(id.tree).is_none();
+                    if is_settled && watches.add(connection, id) {
+                        writer.same()
+                    } else {
+                        writer.absent()
+                    }
+                    continue;
+                }
                 match all.write(node, &question, buffers, &mut writer) {
                     Ok(others_lsn) => needs_lsn = needs_lsn.max(others_lsn),
                     Err(Undecided(txn)) => {
@@ -288,24 +354,6 @@ impl Engine {
         let before = lost.map_or(Timestamp::MAX, |lost| Timestamp(lost.0.saturating_sub(1)));
         self.frozen = Some(Frozen { ceiling: last, whole: last.min(before) });
         self.refuse_waiting(Refusal::DiskFailed, effects);
-    }
-
-    /// Refuses all requests that wait.
-    pub fn refuse_waiting(&mut self, refusal: Refusal, effects: &mut Effects) {
-        let waiting = std::mem::take(&mut self.waiting).into_values().flatten();
-        let queued = self.queue.remove(|_| true).into_iter().map(|queued| queued.caller);
-        let delayed = std::mem::take(&mut self.delayed).into_iter().map(|delayed| delayed.caller);
-        let leased = self.leases.take_waiting();
-        let waiting = waiting.map(|waiting| waiting.caller);
-        for caller in waiting.chain(queued).chain(delayed).chain(leased) {
-            self.refuse(caller, refusal, 0, effects);
-        }
-    }
-
-    fn refuse(&self, caller: Caller, refusal: Refusal, needs_lsn: u64, effects: &mut Effects) {
-        let start = effects.bytes.len();
-        Reply::Refused { operation: None, refusal }.write(&mut effects.bytes);
-        self.reply(caller, start, needs_lsn, effects);
     }
 
     /// Stages a part of a transaction.
@@ -349,11 +397,30 @@ impl Engine {
         self.snapshots.hold(connection, oldest, more);
     }
 
+    /// Lets a connection watch nodes. Its driver passes on notices before any reply of a later
+    /// step.
+    pub fn admit_watcher(&mut self, connection: u64) {
+        self.watches.admit(connection);
+    }
+
+    /// Ends all watches, and grants none any more: clients in the server's process get replies that
+    /// no notice can precede.
+    pub fn close_watches(&mut self) {
+        self.watches.close(Timestamp(self.clock.last().0.saturating_add(1)));
+    }
+
+    /// Takes the notices for connections that watch nodes.
+    pub fn take_notices(&mut self) -> Vec<(u64, Notice)> {
+        self.watches.take_notices()
+    }
+
     /// Ends a connection: its snapshots and leases are released and its waiting requests dropped.
     /// The transactions that have voted on it are recovered at the next [`tick`](Self::tick).
     pub fn disconnected(&mut self, connection: u64) {
         self.snapshots.hold(connection, [None; 2], false);
         self.leases.disconnected(connection);
+        self.watches.disconnected(connection);
+        self.refused.disconnected(connection);
         for waiting in self.waiting.values_mut() {
             waiting.retain(|waiting| waiting.caller.connection != connection);
         }
@@ -403,7 +470,7 @@ impl Engine {
     }
 
     /// Number of requests that wait for an outcome or a lease.
-    pub(crate) fn waiting_count(&self) -> usize {
+    pub fn waiting_count(&self) -> usize {
         self.leases.waiting() + self.waiting.values().map(Vec::len).sum::<usize>()
     }
 

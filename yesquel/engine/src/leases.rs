@@ -17,6 +17,12 @@ pub(crate) struct HeldLease {
     pub(crate) connection: u64,
 }
 
+impl HeldLease {
+    fn is_of(&self, holder: TxnId, range: &KeyRange) -> bool {
+        self.holder == holder && self.range == *range
+    }
+}
+
 /// Time for which a request keeps its place after its wait is over, for the holder's next attempt.
 const KEPT_PLACE_MS: u64 = 1_000;
 
@@ -125,16 +131,19 @@ impl Leases {
     /// Milliseconds, at most, until the leases end that a request must wait for: those that others
     /// hold, and those of overlapping requests before `place` in the queue.
     fn ms_before(&self, now_ms: u64, place: usize, wanted: &WantedLease) -> Option<u64> {
-        let WantedLease { holder, tree, range, .. } = wanted;
-        let held = self.wait_ms(*tree, now_ms, *holder, |other| other.overlaps(range));
+        let WantedLease { holder, ranges, .. } = wanted;
+        let held_by_others = |(tree, range): &(TreeId, KeyRange)| {
+            self.wait_ms(*tree, now_ms, *holder, |other| other.overlaps(range))
+        };
+        let held = ranges.iter().filter_map(held_by_others).max();
         // The requests before it may wait for a lease that the same holder has: waiting for them
         // would be a deadlock.
-        if held.is_some() || self.is_holder(*tree, *holder, now_ms) {
+        if held.is_some() || ranges.iter().any(|(tree, _)| self.is_holder(*tree, *holder, now_ms)) {
             return held;
         }
         let before = self.queue.iter().take(place).filter(|queued| {
             let other = &queued.wanted;
-            let is_met = other.tree == *tree && other.range.overlaps(range);
+            let is_met = ranges.iter().any(|(tree, range)| other.overlaps(*tree, range));
             queued.request.is_some() && other.holder != *holder && is_met
         });
         before.map(|queued| queued.wanted.ms.clamp(1, limits::LEASE_MS_MAX)).max()
@@ -147,10 +156,9 @@ impl Leases {
 
     /// The request's place in the queue; the end if it has none.
     fn place_of(&self, wanted: &WantedLease) -> usize {
-        let WantedLease { holder, tree, range, .. } = wanted;
         let is_same = |queued: &QueuedLease| {
             let other = &queued.wanted;
-            other.holder == *holder && other.tree == *tree && other.range == *range
+            other.holder == wanted.holder && other.ranges == wanted.ranges
         };
         self.queue.iter().position(is_same).unwrap_or(self.queue.len())
     }
@@ -234,19 +242,30 @@ impl Leases {
             self.withdrawn.extend(before.request.map(|(caller, _)| caller));
             self.is_freed = true;
         }
-        let WantedLease { holder, tree, range, ms, .. } = wanted;
+        let WantedLease { holder, ranges, ms, .. } = wanted;
+        if self.count + ranges.len() > limits::LEASES_MAX && !self.renews(holder, &ranges) {
+            return Err(Refusal::TooManyLeases);
+        }
         let until_ms = now_ms.saturating_add(ms.min(limits::LEASE_MS_MAX));
-        let lease = HeldLease { holder, range, until_ms, connection };
-        let leases = self.trees.entry(tree).or_default();
-        match leases.iter_mut().find(|own| own.holder == lease.holder && own.range == lease.range) {
-            Some(own) => *own = lease,
-            None if self.count >= limits::LEASES_MAX => return Err(Refusal::TooManyLeases),
-            None => {
-                leases.push(lease);
-                self.count += 1;
+        for (tree, range) in ranges {
+            let lease = HeldLease { holder, range, until_ms, connection };
+            let leases = self.trees.entry(tree).or_default();
+            match leases.iter_mut().find(|own| own.is_of(holder, &lease.range)) {
+                Some(own) => *own = lease,
+                None => {
+                    leases.push(lease);
+                    self.count += 1;
+                }
             }
         }
         Ok(())
+    }
+
+    /// Whether a holder has leases of all these ranges.
+    fn renews(&self, holder: TxnId, ranges: &[(TreeId, KeyRange)]) -> bool {
+        ranges.iter().all(|(tree, range)| {
+            self.trees.get(tree).is_some_and(|leases| leases.iter().any(|own| own.is_of(holder, range)))
+        })
     }
 
     /// Checks that an operation on a node of some kind is not within another client's lease.

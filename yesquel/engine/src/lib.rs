@@ -10,6 +10,7 @@ mod cell;
 mod cells;
 mod checkpoint;
 mod checkpoint_copies;
+mod commit_counts;
 mod effects;
 mod engine;
 mod leases;
@@ -20,6 +21,7 @@ mod outcomes;
 mod queue;
 mod record;
 mod recovery_timer;
+mod refused;
 mod settings;
 mod snapshots;
 mod staging;
@@ -29,10 +31,13 @@ mod techniques;
 mod tests;
 mod transaction;
 mod wanted_lease;
+mod watches;
 mod write_target;
 
 pub use checkpoint::Checkpoint;
-pub use effects::{AddressedReply, Caller, Effects, EndQuery, Now, ReplyDurability, VoteQuery};
+pub use effects::{
+    AddressedReply, Caller, Effects, EndQuery, Now, OWN_CONNECTION, ReplyDurability, VoteQuery,
+};
 pub use engine::{Engine, SplitPlan};
 pub use record::LogRecord;
 pub use settings::EngineSettings;

@@ -269,6 +269,16 @@ impl OutcomeTable {
         all
     }
 
+    /// Memory of the ends of one client.
+    pub(crate) fn bytes_of(&self, client: u64) -> usize {
+        self.clients.get(&client).map_or(0, ClientOutcomes::bytes)
+    }
+
+    /// Numbers of the clients that are remembered.
+    pub(crate) fn client_numbers(&self) -> impl Iterator<Item = u64> {
+        self.clients.keys().copied()
+    }
+
     /// Clients that are remembered.
     pub(crate) fn clients(&self) -> usize {
         self.clients.len()

@@ -1,7 +1,7 @@
 //! Log records: state changes that can be applied again without a clock and without messages.
 
 use crate::node_record::NodeItems;
-use yesquel_model::{NodeId, Timestamp, TreeId, TxnId};
+use yesquel_model::{GroupEpoch, NodeId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
     ByteReader, ByteWriter, Decision, Malformed, Operations, Participants, SettledReport, Staged,
 };
@@ -92,6 +92,11 @@ pub enum LogRecord<'a> {
     },
     /// No transaction that was born below this may vote or commit any more.
     Horizon(Timestamp),
+    /// The configuration of the group.
+    Group {
+        /// Its epoch.
+        epoch: GroupEpoch,
+    },
     /// No participant will ask for the outcome any more.
     Forget {
         /// The transaction.
@@ -114,6 +119,9 @@ pub enum LogRecord<'a> {
         /// The next readable one.
         next: Timestamp,
     },
+    /// Whether replies wait until the records that they depend on are on disk, from here on. Without
+    /// such a record they do.
+    Synced(bool),
     /// A part of a node's state. Only checkpoints have these, and the next two.
     Node {
         /// The node.
@@ -158,6 +166,8 @@ const REFUSE: u8 = 14;
 const GIVE_UP: u8 = 15;
 const SETTLED: u8 = 16;
 const HORIZON: u8 = 17;
+const SYNCED: u8 = 20;
+const GROUP: u8 = 18;
 const LOW_WATER: u8 = 32;
 const NODE: u8 = 33;
 const DEPARTED: u8 = 34;
@@ -226,6 +236,9 @@ impl<'a> LogRecord<'a> {
             LogRecord::Horizon(horizon) => {
                 writer.byte(HORIZON).timestamp(*horizon);
             }
+            LogRecord::Group { epoch: GroupEpoch { era, index } } => {
+                writer.byte(GROUP).number(u64::from(*era)).number(*index);
+            }
             LogRecord::Forget { txn } => {
                 writer.byte(FORGET).txn(*txn);
             }
@@ -237,6 +250,9 @@ impl<'a> LogRecord<'a> {
             }
             LogRecord::LowWater { low, next } => {
                 writer.byte(LOW_WATER).timestamp(*low).timestamp(*next);
+            }
+            LogRecord::Synced(is_synced) => {
+                writer.byte(SYNCED).flag(*is_synced);
             }
             LogRecord::Node { node, items } => {
                 writer.byte(NODE).node(*node).bytes(items.bytes());
@@ -317,10 +333,17 @@ impl<'a> LogRecord<'a> {
                 LogRecord::Settled { client: reader.number()?, report: SettledReport::read(&mut reader)? }
             }
             HORIZON => LogRecord::Horizon(reader.timestamp()?),
+            GROUP => {
+                let before = reader;
+                let era = u32::try_from(reader.number()?);
+                let era = era.map_err(|_| before.malformed("an era beyond 32 bits"))?;
+                LogRecord::Group { epoch: GroupEpoch { era, index: reader.number()? } }
+            }
             FORGET => LogRecord::Forget { txn: reader.txn()? },
             CEILING => LogRecord::Ceiling(reader.timestamp()?),
             COUNTER => LogRecord::Counter { node: reader.node()?, next: reader.number()? },
             LOW_WATER => LogRecord::LowWater { low: reader.timestamp()?, next: reader.timestamp()? },
+            SYNCED => LogRecord::Synced(reader.flag()?),
             NODE => LogRecord::Node { node: reader.node()?, items: NodeItems::decode(reader.bytes()?)? },
             DEPARTED => LogRecord::Departed {
                 txn: reader.txn()?,
@@ -367,10 +390,12 @@ mod tests {
                 report: SettledReport { number: 9, birth, exceptions: vec![4, 7] },
             },
             LogRecord::Horizon(at),
+            LogRecord::Group { epoch: GroupEpoch { era: 3, index: u64::MAX } },
             LogRecord::Forget { txn },
             LogRecord::Ceiling(at),
             LogRecord::Counter { node: NodeId::default(), next: 700 },
             LogRecord::LowWater { low: at, next: Timestamp(9) },
+            LogRecord::Synced(false),
             LogRecord::Node { node: NodeId::default(), items: NodeItems::written(&[]) },
             LogRecord::Departed { txn, until: at, operations: Operations::NONE },
             LogRecord::TreeDropped { tree: TreeId::default(), at },

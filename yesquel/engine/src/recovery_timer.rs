@@ -4,8 +4,24 @@ use yesquel_model::TxnId;
 
 /// Pause after the first attempt, in milliseconds; it doubles with each attempt.
 const PAUSE_MS: u64 = 500;
+/// Pause after the answer that the transaction is queued, in milliseconds: it may have its turn at
+/// any time, and requests wait here.
+const QUEUED_PAUSE_MS: u64 = 100;
 /// Number of doublings of the pause.
 const DOUBLINGS_MAX: u32 = 3;
+
+/// Why recovery begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RecoveryCause {
+    /// A request waits for the transaction.
+    Waiter,
+    /// The connection of its client has ended.
+    Connection,
+    /// Another transaction of its client was recovered.
+    Client,
+    /// The vote is old.
+    Age,
+}
 
 /// When a prepared transaction is recovered.
 #[derive(Debug, Clone, Copy)]
@@ -17,29 +33,54 @@ pub(crate) struct RecoveryTimer {
     /// Uptime in milliseconds of the next attempt.
     pub(crate) due_ms: u64,
     attempts: u32,
+    is_started: bool,
+    /// Cause of the first attempt.
+    cause: RecoveryCause,
 }
 
 impl RecoveryTimer {
     pub(crate) fn new(since_ms: u64, age_ms: u64) -> RecoveryTimer {
-        RecoveryTimer { connection: None, since_ms, due_ms: since_ms + age_ms, attempts: 0 }
-    }
-
-    /// Moves the first attempt forward. Later ones keep their pauses.
-    pub(crate) fn hasten(&mut self, due_ms: u64) {
-        if self.attempts == 0 {
-            self.due_ms = self.due_ms.min(due_ms);
+        RecoveryTimer {
+            connection: None,
+            since_ms,
+            due_ms: since_ms + age_ms,
+            attempts: 0,
+            is_started: false,
+            cause: RecoveryCause::Age,
         }
     }
 
+    /// Moves the first attempt forward. Later ones keep their pauses.
+    pub(crate) fn hasten(&mut self, due_ms: u64, cause: RecoveryCause) {
+        if !self.is_started && due_ms < self.due_ms {
+            (self.due_ms, self.cause) = (due_ms, cause);
+        }
+    }
+
+    /// Cause of the first attempt, if it was made.
+    pub(crate) fn started(&self) -> Option<RecoveryCause> {
+        self.is_started.then_some(self.cause)
+    }
+
+    /// The transaction is queued elsewhere. The attempt does not count.
+    pub(crate) fn is_queued_elsewhere(&mut self, now_ms: u64) {
+        self.attempts = self.attempts.saturating_sub(1);
+        self.due_ms = self.due_ms.min(now_ms + QUEUED_PAUSE_MS);
+    }
+
     /// Counts an attempt and sets the time of the next one. Pauses vary by a quarter, so that
-    /// participants which restarted together do not ask together for ever.
-    pub(crate) fn attempted(&mut self, now_ms: u64, txn: TxnId) {
+    /// participants which restarted together do not ask together for ever. Returns the cause of the
+    /// first attempt.
+    pub(crate) fn attempted(&mut self, now_ms: u64, txn: TxnId) -> Option<RecoveryCause> {
+        let cause = (!self.is_started).then_some(self.cause);
+        self.is_started = true;
         let pause = PAUSE_MS << self.attempts.min(DOUBLINGS_MAX);
         self.attempts += 1;
         let mixed = (txn.client ^ txn.number.rotate_left(32) ^ u64::from(self.attempts))
             .wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let quarter = pause / 4;
         self.due_ms = now_ms + pause - quarter + (mixed >> 32) % (2 * quarter);
+        cause
     }
 }
 
@@ -51,18 +92,19 @@ mod tests {
     fn pauses_double_up_to_four_seconds_and_vary_by_a_quarter() {
         let txn = TxnId { client: 3, number: 4 };
         let mut timer = RecoveryTimer::new(0, 2_000);
-        timer.hasten(500);
-        timer.hasten(900);
-        assert_eq!(timer.due_ms, 500);
+        assert_eq!((timer.cause, timer.started()), (RecoveryCause::Age, None));
+        timer.hasten(500, RecoveryCause::Waiter);
+        timer.hasten(900, RecoveryCause::Connection);
+        assert_eq!((timer.due_ms, timer.cause), (500, RecoveryCause::Waiter));
         let mut now_ms = 500;
         for pause in [500, 1_000, 2_000, 4_000, 4_000, 4_000] {
-            timer.attempted(now_ms, txn);
+            assert_eq!(timer.attempted(now_ms, txn).is_some(), timer.attempts == 1);
             let waits = timer.due_ms - now_ms;
             assert!((pause * 3 / 4..pause * 5 / 4).contains(&waits), "{waits} ms instead of {pause}");
             now_ms = timer.due_ms;
             // Requests that come now do not add attempts.
-            timer.hasten(0);
-            assert_eq!(timer.due_ms, now_ms);
+            timer.hasten(0, RecoveryCause::Connection);
+            assert_eq!((timer.due_ms, timer.started()), (now_ms, Some(RecoveryCause::Waiter)));
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Cases that no correct client produces, and cases found by fuzzing.
 
+mod watches;
+
 use crate::{Caller, Effects, Engine, EngineSettings, LogRecord, Now};
 use yesquel_model::{Conflict, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{

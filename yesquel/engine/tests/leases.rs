@@ -117,8 +117,8 @@ impl World {
         }
         let (range, ms) = (range(random), 1 + random.next(200));
         let holder = TxnId { client, number: 1 };
-        let (tree, seen) = (leaf().tree, Timestamp::ZERO);
-        let request = self.send(&Request::Lease { holder, tree, range: range.clone(), ms, wait_ms: 0, seen });
+        let (ranges, seen) = (vec![(leaf().tree, range.clone())], Timestamp::ZERO);
+        let request = self.send(&Request::Lease { holder, ranges, ms, wait_ms: 0, seen });
         let other = self.holder(&range, client);
         let until_ms = self.now.uptime_ms + ms;
         match self.answer(request) {

@@ -198,10 +198,11 @@ impl EngineRun {
             // With the numbers that transactions use as lease holders.
             5 => {
                 let holder = TxnId { number: input.below(4) as u64, ..txn };
-                let (range, ms) = (range(input), input.one_of(&[0, 1, 60, u64::MAX]));
+                let ms = input.one_of(&[0, 1, 60, u64::MAX]);
+                let ranges = (0..input.below(3)).map(|_| (node(input).tree, range(input))).collect();
                 let seen = self.seen(input);
                 let wait_ms = input.one_of(&[0, 1, 60, u64::MAX]);
-                Request::Lease { holder, tree: node(input).tree, range, ms, wait_ms, seen }
+                Request::Lease { holder, ranges, ms, wait_ms, seen }
             }
             6 => Request::Release { holder: TxnId { number: input.below(4) as u64, ..txn } },
             _ => Request::Take { node: node(input), count: input.long(), above: input.long() },

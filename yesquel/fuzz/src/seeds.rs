@@ -3,12 +3,16 @@
 use crate::disk::MemoryDisk;
 use yesquel_engine::LogRecord;
 use yesquel_log::{LogIdentity, LogPoint, disk::Disk, open};
-use yesquel_model::{Conflict, Key, KeyRange, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
+use yesquel_model::{
+    ClusterId, ClusterMembership, Conflict, GroupEpoch, Key, KeyRange, NodeId, Refusal, ServerId, Timestamp,
+    TreeId, TxnId,
+};
 use yesquel_seeds::Random;
 use yesquel_wire::{
-    AnswerWriter, Attribute, ByteWriter, CellValue, ClientHeartbeat, Decision, Direction, Expect, NewNode,
-    NodeKind, NodeOperation, Operations, Participants, Question, Questions, Reply, Request, Scan,
-    SettledReport, TransactionList, TransactionOutcome, Vote, WriteOperation,
+    AnswerWriter, Attribute, ByteWriter, CellValue, ClientHeartbeat, Correction, Decision, Destination,
+    Direction, Expect, GroupLocation, NewNode, NodeKind, NodeOperation, Operations, Participants, Question,
+    Questions, Reply, Request, Scan, SettledReport, TransactionList, TransactionOutcome, Vote,
+    WriteOperation,
     frame::Outbox,
     greeting::{Denial, Hello, Role, Welcome},
 };
@@ -20,6 +24,11 @@ pub fn all() -> Vec<(&'static str, String, Vec<u8>)> {
     let (requests, replies) = (requests(), replies());
     for (number, message) in requests.iter().chain(&replies).enumerate() {
         put("wire", format!("message-{number:02}"), [&[0], &message[..]].concat());
+    }
+    for (number, request) in requests.iter().enumerate() {
+        let destination = Destination { group: ServerId(number as u16), epoch: GroupEpoch::FIRST };
+        let message = [&[0], destination.encode().bytes(), request].concat();
+        put("wire", format!("request-{number:02}"), message);
     }
     for (number, greeting) in greetings().iter().enumerate() {
         put("wire", format!("greeting-{number}"), [&[1, 20, 0], &greeting[..]].concat());
@@ -190,8 +199,7 @@ fn requests() -> Vec<Vec<u8>> {
         Request::Decide { txn: last, birth: AT, participants, decision: Decision::Abort },
         Request::Lease {
             holder: TXN,
-            tree: node(0).tree,
-            range: KeyRange::from(*b"a"),
+            ranges: vec![(node(0).tree, KeyRange::from(*b"a"))],
             ms: 60,
             wait_ms: 60,
             seen,
@@ -211,6 +219,8 @@ fn replies() -> Vec<Vec<u8>> {
     let participants = Participants::decode(&servers).expect("they are in order");
     let conflict = Refusal::Conflict(Conflict::Prepared { node: node(1), by: TXN });
     let old = Refusal::SnapshotTooOld { snapshot: AT, oldest: AT };
+    let epoch = GroupEpoch { era: 1, index: 300 };
+    let location = GroupLocation { group: ServerId(3), epoch, address: "a:7411" };
     let replies = [
         Reply::Refused { operation: Some(3), refusal: conflict },
         Reply::Refused { operation: None, refusal: old },
@@ -225,6 +235,9 @@ fn replies() -> Vec<Vec<u8>> {
         Reply::Taken(300),
         Reply::Leased(AT),
         Reply::Refused { operation: Some(0), refusal: Refusal::Leased { ms: 60 } },
+        Reply::Corrected(Correction::WrongGroup(None)),
+        Reply::Corrected(Correction::WrongGroup(Some(location))),
+        Reply::Corrected(Correction::NotLeader { term: 4, leader: "b:7411" }),
     ];
     let written = |reply: &Reply<'_>| {
         let mut bytes = Vec::new();
@@ -255,10 +268,20 @@ fn replies() -> Vec<Vec<u8>> {
 }
 
 fn greetings() -> Vec<Vec<u8>> {
-    let served = Welcome::Served { version: 1, server: ServerId(3), requests_max: 4096, now: AT };
+    let cluster = ClusterId([7; 16]);
+    let (versions, client, role) = ((1, 300), u64::MAX, Role::Peer);
+    let served = Welcome::Served {
+        version: 1,
+        server: ServerId(3),
+        requests_max: 4096,
+        now: AT,
+        membership: ClusterMembership { cluster, home_group: ServerId(300) },
+        epoch: GroupEpoch { era: 1, index: 300 },
+    };
     vec![
-        Hello { versions: (1, 300), client: u64::MAX, credential: b"secret", role: Role::Peer }.encode(),
+        Hello { versions, client, credential: b"secret", role, cluster: Some(cluster) }.encode(),
         served.encode(),
+        Welcome::Refused(Denial::OtherCluster(cluster)).encode(),
         Welcome::Refused(Denial::Version { lowest: 2, highest: 3 }).encode(),
         Welcome::Refused(Denial::TooManyConnections(1_000)).encode(),
         Welcome::Refused(Denial::NotReady("its disk is full".to_owned())).encode(),
@@ -290,6 +313,7 @@ fn records() -> Vec<Vec<u8>> {
         LogRecord::Decide { txn: other, birth: AT, participants, decision: Decision::Commit(AT) },
         LogRecord::Refuse { txn: other, birth: AT, participants },
         LogRecord::GiveUp { txn: TXN, birth: AT },
+        LogRecord::Group { epoch: GroupEpoch { era: 0, index: 9 } },
         LogRecord::Forget { txn: other },
         LogRecord::Counter { node: node(0), next: 700 },
     ];

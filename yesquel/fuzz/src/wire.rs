@@ -2,8 +2,8 @@
 
 use crate::input::Input;
 use yesquel_wire::{
-    Answer, AnswerWriter, ByteWriter, Cells, ClientHeartbeat, HorizonReport, Lookup, Operations,
-    Participants, Question, Questions, Reply, Request, TransactionList, Vote,
+    Answer, AnswerWriter, ByteWriter, Cells, ClientHeartbeat, Correction, Destination, HorizonReport, Lookup,
+    Operations, Participants, Question, Questions, Reply, Request, TransactionList, Vote,
     frame::{FRAME_BYTES_MAX, FrameError, HEAD_BYTES, Inbox, Message, Outbox},
     greeting::{GREETING_BYTES_MAX, GreetingError, Hello, Welcome},
 };
@@ -62,10 +62,15 @@ fn message(bytes: &[u8]) {
             _ => {}
         }
     }
+    if let Ok((destination, request)) = Destination::split(bytes) {
+        assert_eq!([destination.encode().bytes(), request].concat(), bytes, "{destination:?}");
+    }
+    let correction = Correction::of(bytes).map(Reply::Corrected);
     if let Ok(reply) = Reply::decode(bytes) {
         let mut again = Vec::new();
         reply.write(&mut again);
         assert_eq!(again, bytes, "{reply:?}");
+        assert_eq!(correction, Some(reply).filter(|reply| matches!(reply, Reply::Corrected(_))));
         match reply {
             Reply::Answers { .. } => answers(&reply, bytes),
             Reply::Vote(Vote::Yes { participants: taking_part, .. }) => participants(&taking_part),

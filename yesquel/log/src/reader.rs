@@ -105,7 +105,8 @@ fn read_segments<D: Disk>(
     }
     // Before a checkpoint exists, or a segment is deleted, the first batch of the next segment is
     // durable.
-    let mut known = shutdown_marker;
+    // What the checkpoint has may be missing from the log.
+    let mut known = if shutdown_marker > after_position { shutdown_marker } else { 0 };
     match segments.first() {
         None if after_position > 0 => {
             return Err(LogError::NoLog { path: disk.path().into(), after: after_position });

@@ -298,6 +298,25 @@ fn a_log_continues_after_a_checkpoint_that_is_ahead() {
     assert_eq!(found, [(8, b"d".to_vec()), (9, b"e".to_vec())]);
 }
 
+/// A log whose unsynced end is lost, which a checkpoint has, is ended in order before anything else is
+/// written: its end is the checkpoint's.
+#[test]
+fn a_log_ends_in_order_after_a_checkpoint_that_is_ahead() {
+    let disk = SimulatedDisk::new();
+    let mut writer = synced_log(&disk, 3);
+    append(&mut writer, &[7; 24], &[24]).unwrap();
+    drop(writer);
+    cut(&disk, FIRST, 64 + 3 * 76 + 20);
+    let mut writer = open(disk.clone(), 4, |_, _| Ok(())).unwrap().writer;
+    assert_eq!(writer.next_position(), 5);
+    writer.end().unwrap();
+    drop(writer);
+    let torn = outcome(&disk, 4).0.unwrap().unwrap();
+    assert!(torn.path.ends_with(FIRST) && torn.offset == 64 + 3 * 76, "{torn:?}");
+    // Without the checkpoint it is damaged.
+    assert!(matches!(outcome(&disk, 0).0, Err(LogError::Damaged { position: 4, .. })));
+}
+
 /// Returns the error or torn tail of a damaged log, and how far it was read.
 fn outcome(disk: &SimulatedDisk, after: u64) -> (Result<Option<TornTail>, LogError>, u64) {
     let mut last = after;

@@ -1,5 +1,6 @@
-//! Identity of a cluster.
+//! Identity of a cluster and of its groups.
 
+use crate::ServerId;
 use std::{fmt, str::FromStr};
 
 /// UUID of a cluster.
@@ -22,6 +23,37 @@ impl fmt::Display for ClusterId {
             write!(f, "{dash}{byte:02x}")?;
         }
         Ok(())
+    }
+}
+
+/// The cluster of a machine, and where the cluster's directory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct ClusterMembership {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The group that holds the directory and the counters of the cluster.
+    pub home_group: ServerId,
+}
+
+/// Version of a group's configuration, which grows with each change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupEpoch {
+    /// Rises when the group is recovered from fewer replicas than a majority.
+    pub era: u32,
+    /// Index of the log record that made the configuration.
+    pub index: u64,
+}
+
+impl GroupEpoch {
+    /// Below the epoch of each group: the sender of a request knows none.
+    pub const UNKNOWN: GroupEpoch = GroupEpoch { era: 0, index: 0 };
+    /// Epoch of a new group.
+    pub const FIRST: GroupEpoch = GroupEpoch { era: 0, index: 1 };
+}
+
+impl fmt::Display for GroupEpoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.era, self.index)
     }
 }
 

@@ -13,7 +13,7 @@ mod sharded_counter;
 mod small_map;
 
 pub use clock::{HybridClock, Timestamp, TooFarAhead};
-pub use cluster::{ClusterId, NoUuid};
+pub use cluster::{ClusterId, ClusterMembership, GroupEpoch, NoUuid};
 pub use error::{Conflict, Refusal};
 pub use id::{Issuer, LocalId, NodeId, ServerId, TreeId, TxnId};
 pub use key::{Key, KeyRange, Prefix, PrefixBounds, prefix_of, separator, short_bound};

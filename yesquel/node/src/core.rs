@@ -1,23 +1,26 @@
 //! The engine of a group with what surrounds it: held replies, pending records, questions to other
 //! groups.
 
+mod destination;
+
 use crate::{
     ClockState, GroupWork, MachineClock, ReplySink,
     clock_watch::ClockWatch,
+    group_locations::GroupLocations,
     options::Durability,
     records::RecordBatch,
     replies::{HeldReplies, refused},
 };
 use std::fmt;
 use yesquel_engine::{Caller, Checkpoint, Effects, EndQuery, Engine, Now, ReplyDurability, VoteQuery};
-use yesquel_model::{Refusal, ServerId};
+use yesquel_model::{GroupEpoch, Refusal, ServerId};
 use yesquel_wire::{
-    ClientHeartbeat, HorizonReport, Malformed, PeerReport, Reply, Request,
-    status::{CheckpointStatus, LogStatus, PeerClock, PeersStatus, ServerStatus},
+    ClientHeartbeat, GroupLocation, HorizonReport, Malformed, PeerReport, Reply, Request,
+    status::{CheckpointStatus, LogStatus, PeerClock, PeersStatus, RequestStatus, ServerStatus},
 };
 
 /// Connection number of calls from the server's own process.
-pub const LOCAL_CONNECTION: u64 = 0;
+pub const LOCAL_CONNECTION: u64 = yesquel_engine::OWN_CONNECTION;
 
 /// The last checkpoint, for the status.
 #[derive(Debug, Clone, Copy)]
@@ -102,6 +105,11 @@ pub struct GroupCore {
     records: RecordBatch,
     held: HeldReplies,
     synced: u64,
+    /// Whether the group has begun to serve since its start.
+    has_begun: bool,
+    /// No reply leaves before this record is on disk: it says that later ones may leave earlier than
+    /// the records that they depend on.
+    unsynced_lsn: u64,
     /// Error after which nothing becomes durable any more.
     failed: Option<String>,
     sync_wanted: Option<SyncWanted>,
@@ -110,6 +118,7 @@ pub struct GroupCore {
     /// is on disk.
     horizon: HorizonReport,
     next_horizon: Option<(HorizonReport, u64)>,
+    locations: GroupLocations,
     log_bytes: u64,
     pub(crate) last_checkpoint: Option<LastCheckpoint>,
 }
@@ -145,11 +154,14 @@ impl GroupCore {
             records: RecordBatch::default(),
             held: HeldReplies::default(),
             synced,
+            has_begun: durability.is_none(),
+            unsynced_lsn: 0,
             failed: None,
             sync_wanted: None,
             queries: Vec::new(),
             horizon: HorizonReport::default(),
             next_horizon: None,
+            locations: GroupLocations::default(),
             log_bytes,
             last_checkpoint: None,
         }
@@ -228,6 +240,7 @@ impl GroupCore {
         own: Option<&mut Vec<u8>>,
         sink: &dyn ReplySink,
     ) -> Result<Settled, Malformed> {
+        self.begin(now);
         let handled = match self.watch.state() {
             _ if PeerReport::is_report(request) => self.exchange(now, caller, request),
             ClockState::Agrees | ClockState::Alone
@@ -238,24 +251,46 @@ impl GroupCore {
             ClockState::Agrees | ClockState::Alone | ClockState::Comparing => {
                 Request::decode(request).map(|_| self.early.push((caller, request.into())))
             }
-            ClockState::Differs { ahead_ms } => Request::decode(request).map(|_| {
-                self.refuse(caller, Refusal::ClockDiffers { ahead_ms });
-            }),
+            ClockState::Differs { ahead_ms } => {
+                let refusal = Refusal::ClockDiffers { ahead_ms };
+                self.engine.refuse_request(now, caller, request, refusal, &mut self.effects)
+            }
         };
         let settled = self.settle(own.map(|buffer| (caller, buffer)), sink);
         handled.map(|()| settled)
     }
 
-    fn refuse(&mut self, caller: Caller, refusal: Refusal) {
-        let reply = Reply::Refused { operation: None, refusal };
-        self.effects.push_reply(caller, |bytes| reply.write(bytes));
+    /// Begins to serve, once the clock is known to be right.
+    fn begin(&mut self, now: Now) {
+        if self.has_begun || !self.watch.state().serves() {
+            return;
+        }
+        self.has_begun = true;
+        let is_synced = self.durability == Some(Durability::Sync);
+        self.engine.begin(now, is_synced, &mut self.effects);
+        if !is_synced {
+            self.unsynced_lsn = self.engine.lsn();
+            self.sync_wanted = Some(SyncWanted::Now);
+        }
+    }
+
+    /// Whether replies may leave before the records that they depend on are on disk.
+    fn answers_early(&self) -> bool {
+        match self.durability {
+            None => true,
+            Some(Durability::Sync) => false,
+            Some(Durability::Interval(_) | Durability::None) => self.unsynced_lsn <= self.synced,
+        }
     }
 
     /// Returns the report to other servers.
     fn report(&mut self) -> PeerReport {
         let (oldest, more) = self.engine.held_by_clients();
         let (server, wall_ms, horizon) = (self.engine.server(), self.clocks.wall_ms, self.horizon());
-        PeerReport { server, wall_ms, oldest, more, horizon }
+        // The receiver is corrected when it uses an epoch that was not durable here.
+        let is_durable = self.durability.is_none() || self.engine.epoch_lsn() <= self.synced;
+        let epoch = if is_durable { self.engine.epoch() } else { GroupEpoch::UNKNOWN };
+        PeerReport { server, wall_ms, oldest, more, horizon, epoch, address: self.locations.own().into() }
     }
 
     /// Returns the last report on the horizon of which all that it states is on disk.
@@ -273,8 +308,7 @@ impl GroupCore {
     /// Takes another server's report, and answers with the own one.
     fn exchange(&mut self, now: Now, caller: Caller, report: &[u8]) -> Result<(), Malformed> {
         let report = PeerReport::decode(report)?;
-        self.engine.hold_for_peer(now, report.server, report.oldest, report.more);
-        self.engine.on_report(report.server, report.horizon);
+        self.take_report(now, report);
         let own = self.report().encode();
         self.effects.push_reply(caller, |bytes| bytes.extend_from_slice(&own));
         Ok(())
@@ -290,12 +324,18 @@ impl GroupCore {
         let Ok(report) = PeerReport::decode(reply) else { return };
         let round_trip_ms = self.clocks.uptime_ms.saturating_sub(sent.uptime_ms);
         self.watch.compare(report.server, report.wall_ms, round_trip_ms, self.clocks);
-        self.engine.hold_for_peer(now, report.server, report.oldest, report.more);
-        self.engine.on_report(report.server, report.horizon);
+        self.take_report(now, report);
+    }
+
+    fn take_report(&mut self, now: Now, report: PeerReport) {
+        let PeerReport { server: group, oldest, more, horizon, epoch, address, .. } = report;
+        self.locations.learn(GroupLocation { group, epoch, address: &address });
+        self.engine.hold_for_peer(now, group, oldest, more);
+        self.engine.on_report(group, horizon);
     }
 
     /// Refuses the requests that wait, once the clock differs.
-    fn note_clock_state(&mut self) {
+    fn note_clock_state(&mut self, now: Now) {
         let state = self.watch.state();
         if std::mem::replace(&mut self.noted_state, state) == state {
             return;
@@ -303,8 +343,10 @@ impl GroupCore {
         if let ClockState::Differs { ahead_ms } = state {
             let refusal = Refusal::ClockDiffers { ahead_ms };
             self.engine.refuse_waiting(refusal, &mut self.effects);
-            for (caller, _) in std::mem::take(&mut self.early) {
-                self.refuse(caller, refusal);
+            for (caller, request) in std::mem::take(&mut self.early) {
+                // The request was checked when it arrived.
+                let refused = self.engine.refuse_request(now, caller, &request, refusal, &mut self.effects);
+                debug_assert!(refused.is_ok());
             }
         }
     }
@@ -326,11 +368,11 @@ impl GroupCore {
     /// Appends the answer to `reply` if the request is a read that changes nothing and need not
     /// wait. Returns whether it is.
     pub fn peek(&self, now: Now, request: &[u8], reply: &mut Vec<u8>) -> bool {
-        if !self.watch.state().serves() {
+        if !self.has_begun || !self.watch.state().serves() {
             return false;
         }
         match self.engine.peek(now, request, reply) {
-            Some(needs_lsn) if self.durability != Some(Durability::Sync) || needs_lsn <= self.synced => true,
+            Some(needs_lsn) if needs_lsn <= self.synced || self.answers_early() => true,
             Some(_) => {
                 reply.clear();
                 false
@@ -341,8 +383,9 @@ impl GroupCore {
 
     /// Advances time. Call it about every 50 ms.
     pub fn tick(&mut self, now: Now, sink: &dyn ReplySink) -> Settled {
-        self.note_clock_state();
+        self.note_clock_state(now);
         if self.watch.state().serves() {
+            self.begin(now);
             self.handle_early(now);
             self.engine.tick(now, &mut self.effects);
         }
@@ -353,6 +396,17 @@ impl GroupCore {
     pub fn on_heartbeat(&mut self, connection: u64, client: u64, heartbeat: &ClientHeartbeat) {
         self.engine.hold(connection, heartbeat.oldest, heartbeat.more);
         self.engine.on_settled(connection, client, &heartbeat.settled);
+    }
+
+    /// Lets a connection watch nodes. Its notices go to [`ReplySink::notify`].
+    pub fn admit_watcher(&mut self, connection: u64) {
+        self.engine.admit_watcher(connection);
+    }
+
+    /// Ends all watches, and grants none any more.
+    pub fn close_watches(&mut self, sink: &dyn ReplySink) -> Settled {
+        self.engine.close_watches();
+        self.settle(None, sink)
     }
 
     /// Releases what a connection held, which has ended.
@@ -386,27 +440,32 @@ impl GroupCore {
 
     /// Shuts down in order: no more timestamps are given out.
     pub fn end(&mut self, sink: &dyn ReplySink) -> Settled {
-        self.engine.end(&mut self.effects);
+        // Before that, nothing was given out.
+        if self.has_begun {
+            self.engine.end(&mut self.effects);
+        }
         self.settle(None, sink)
     }
 
     /// Passes on the effects of a step. The reply to `own` is put into its buffer.
     fn settle(&mut self, mut own: Option<(Caller, &mut Vec<u8>)>, sink: &dyn ReplySink) -> Settled {
+        let answers_early = self.answers_early();
         let GroupCore { engine, effects, records, held, synced, queries, failed, .. } = self;
         let mut settled = Settled::default();
+        for (connection, notice) in engine.take_notices() {
+            sink.notify(connection, &notice.encode());
+            settled.others = true;
+        }
         for reply in &effects.replies {
             let bytes = &effects.bytes[reply.bytes.clone()];
             let is_configured = reply.durability == ReplyDurability::Configured;
-            let waits = reply.needs_lsn > *synced
-                && match self.durability {
-                    None => false,
-                    Some(Durability::Sync) => true,
-                    Some(_) => !is_configured,
-                };
+            let is_early = self.durability.is_none() || (is_configured && answers_early);
+            let waits = reply.needs_lsn > *synced && !is_early;
             if waits && failed.is_none() {
                 let wanted = match reply.durability {
                     _ if self.durability == Some(Durability::Sync) => None,
-                    ReplyDurability::Configured => None,
+                    // Until it is on disk that replies will not wait.
+                    ReplyDurability::Configured => Some(SyncWanted::Now),
                     ReplyDurability::Synced => Some(SyncWanted::WithinASecond),
                     ReplyDurability::SyncedNow => Some(SyncWanted::Now),
                 };
@@ -502,6 +561,7 @@ impl GroupCore {
 
     /// Returns the status, without what only the driver knows.
     pub fn status(&mut self, now: Now) -> ServerStatus {
+        let status = self.engine.status(now);
         ServerStatus {
             durability: self
                 .durability
@@ -526,7 +586,8 @@ impl GroupCore {
                     .map(|(server, ahead_ms)| PeerClock { server: server.0, ahead_ms })
                     .collect(),
             },
-            ..self.engine.status(now)
+            requests: RequestStatus { wrong_group: self.locations.corrected, ..status.requests },
+            ..status
         }
     }
 }

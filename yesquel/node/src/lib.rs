@@ -10,6 +10,7 @@
 
 mod clock_watch;
 mod core;
+mod group_locations;
 mod log;
 mod machine_clock;
 mod maintenance;

@@ -1,10 +1,6 @@
 //! Opening a group: its engine from checkpoint and log.
 
-use crate::{
-    GroupCore, GroupLog, LogSizes,
-    core::LastCheckpoint,
-    options::{Durability, LogOptions},
-};
+use crate::{GroupCore, GroupLog, LogSizes, core::LastCheckpoint, options::LogOptions};
 use std::path::PathBuf;
 use thiserror::Error;
 use yesquel_engine::{Engine, EngineSettings, LogRecord};
@@ -113,9 +109,6 @@ pub fn open_group<D: Disk + Clone>(
     options: LogOptions,
     sizes: LogSizes,
 ) -> Result<OpenedGroup<D>, OpenError> {
-    // Clients may have read what a crash without syncs has lost.
-    let return_ms = if options.durability == Durability::Sync { settings.return_ms } else { 0 };
-    let settings = EngineSettings { return_ms, ..settings };
     let checkpoints = checkpoint::list(&disk)?;
     let newest = checkpoints.last().copied();
     let (mut loaded, last) = load_checkpoint(&disk, identity, settings, newest).map_err(|error| {

@@ -7,6 +7,10 @@ pub trait ReplySink {
     /// Delivers a reply. Called inside a step: it must not call the core.
     fn deliver(&self, caller: Caller, reply: &[u8]);
 
+    /// Sends a notice to a connection. No reply that is delivered later, to any connection, may leave
+    /// before it. Called inside a step.
+    fn notify(&self, _connection: u64, _notice: &[u8]) {}
+
     /// A reply of so many bytes waits for the disk. Not called for short replies.
     fn reply_held(&self, _: Caller, _: usize) {}
 

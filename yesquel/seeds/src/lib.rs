@@ -2,7 +2,8 @@
 //! that fails is named and can be run again.
 //!
 //! `SEEDS=from..to cargo test …` chooses the seeds of every such test, the end
-//! not among them. For tests only; nothing that is shipped depends on it.
+//! not among them. With `SHRINK=0` a failing list is not shortened, and only its
+//! message is shown. For tests only; nothing that is shipped depends on it.
 
 mod failure;
 mod random;
@@ -64,8 +65,9 @@ pub fn check_steps<S: Clone + Debug + RefUnwindSafe>(
     steps: impl Fn(u64) -> Vec<S>,
     run: impl Fn(&[S]) + RefUnwindSafe,
 ) {
+    let shrinks = std::env::var_os("SHRINK").is_none_or(|value| value != "0");
     let failed = range::chosen(count)
-        .map(|mut seeds| seeds.find_map(|seed| report_of_failure(seed, steps(seed), &run)));
+        .map(|mut seeds| seeds.find_map(|seed| report_of_failure(seed, steps(seed), &run, shrinks)));
     match failed {
         Ok(None) => {}
         Ok(Some(why)) | Err(why) => panic!("{why}"),
@@ -86,9 +88,13 @@ fn report_of_failure<S: Clone + Debug + RefUnwindSafe>(
     seed: u64,
     steps: Vec<S>,
     run: &(impl Fn(&[S]) + RefUnwindSafe),
+    shrinks: bool,
 ) -> Option<String> {
     let failure = |steps: &[S]| failure::of(|| run(steps));
     let first = failure(&steps)?;
+    if !shrinks {
+        return Some(format!("seed {seed} ({}): {first}", replay(seed)));
+    }
     let steps = shrink::shrink(steps, |fewer| failure(fewer).is_some());
     let message = failure(&steps).unwrap_or_else(|| format!("{first} (not when run again)"));
     let steps: Vec<String> = steps.iter().map(|step| format!("  {step:?}")).collect();
@@ -108,16 +114,18 @@ mod tests {
     #[test]
     fn a_failure_is_reported_with_its_seed_and_the_steps_it_needs() {
         let run = |steps: &[u64]| assert!(!steps.contains(&3), "met {}", steps.len());
-        assert_eq!(report_of_failure(7, vec![1, 2, 4], &run), None);
-        let report = report_of_failure(7, vec![1, 2, 3, 4], &run);
+        assert_eq!(report_of_failure(7, vec![1, 2, 4], &run, true), None);
+        let report = report_of_failure(7, vec![1, 2, 3, 4], &run, true);
         assert_eq!(report.as_deref(), Some("seed 7 (SEEDS=7..8): met 1\nafter\n  3"));
+        let report = report_of_failure(7, vec![1, 2, 3, 4], &run, false);
+        assert_eq!(report.as_deref(), Some("seed 7 (SEEDS=7..8): met 4"));
     }
 
     #[test]
     fn a_failure_that_does_not_repeat_is_reported_with_all_steps() {
         let again = AtomicBool::new(false);
         let run = |_: &[u64]| assert!(again.swap(true, Relaxed), "by chance");
-        let report = report_of_failure(7, vec![1, 2], &run);
+        let report = report_of_failure(7, vec![1, 2], &run, true);
         let expected = "seed 7 (SEEDS=7..8): by chance (not when run again)\nafter\n  1\n  2";
         assert_eq!(report.as_deref(), Some(expected));
     }

@@ -4,21 +4,22 @@ use crate::{
     DataFolder, DataFolderError, Time,
     error::CoreError,
     log_writer::LogWriter,
+    machine_file::new_cluster,
     recovery::recover,
     socket_counters::SocketCounters,
     state::{CoreState, SharedState},
 };
 use std::{
     fmt,
-    sync::{Arc, RwLockWriteGuard},
+    sync::{Arc, OnceLock, RwLockWriteGuard},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 use yesquel_engine::{Caller, Engine, EngineSettings, Now};
 use yesquel_fork as fork;
-use yesquel_model::Timestamp;
+use yesquel_model::{ClusterMembership, GroupEpoch, ServerId, Timestamp};
 use yesquel_node::{ClockState, GroupCore, GroupWork, LogOptions, OpenedGroup, PeerQuery, ReplySink};
-use yesquel_wire::{ClientHeartbeat, Malformed, Request, status::ServerStatus};
+use yesquel_wire::{ClientHeartbeat, Destination, Malformed, Request, status::ServerStatus};
 
 /// Milliseconds between two ticks of the engine.
 const TICK_MS: u64 = 50;
@@ -27,6 +28,7 @@ const TICK_MS: u64 = 50;
 pub struct Core {
     pub(crate) shared: Arc<SharedState>,
     thread: Option<JoinHandle<()>>,
+    membership: OnceLock<ClusterMembership>,
     /// Fork generation of the process that owns the core, see [`fork`].
     generation: u32,
 }
@@ -44,10 +46,12 @@ impl Core {
         reply_sink: impl ReplySink + Send + Sync + 'static,
     ) -> Core {
         let shared = SharedState::new(core, Box::new(time), Box::new(reply_sink));
-        Core { shared: Arc::new(shared), thread: None, generation: fork::generation() }
+        let membership = OnceLock::new();
+        Core { shared: Arc::new(shared), thread: None, membership, generation: fork::generation() }
     }
 
-    /// Creates a core in memory.
+    /// Creates a core in memory. Unless it [joins](Self::join) a cluster it is the first machine of a
+    /// new one.
     pub fn in_memory(
         settings: EngineSettings,
         time: impl Time + 'static,
@@ -64,7 +68,7 @@ impl Core {
         mut time: impl Time + 'static,
         reply_sink: impl ReplySink + Send + Sync + 'static,
     ) -> Result<Core, CoreError> {
-        let OpenedGroup { core, log, .. } = recover(&folder, settings, options)?;
+        let (membership, OpenedGroup { core, log, .. }) = recover(&folder, settings, options)?;
         let wait_ms = core.engine().wait_ms(time.now());
         if wait_ms > 0 {
             tracing::info!(wait_ms, "waiting for the clock: the server did not end in order");
@@ -72,6 +76,7 @@ impl Core {
             thread::sleep(Duration::from_millis(wait_ms));
         }
         let mut core = Core::around(core, time, reply_sink);
+        core.join(membership);
         let log_writer = LogWriter::new(Arc::clone(&core.shared), log);
         let thread = thread::Builder::new().name("yesquel-log".to_owned()).spawn(move || {
             log_writer.run();
@@ -83,6 +88,41 @@ impl Core {
         Ok(core)
     }
 
+    /// Makes it a machine of a cluster, before it is used.
+    pub fn join(&self, membership: ClusterMembership) {
+        // The first one counts.
+        let _ = self.membership.set(membership);
+    }
+
+    /// Returns the cluster.
+    pub fn membership(&self) -> ClusterMembership {
+        *self.membership.get_or_init(|| {
+            let home_group = self.shared.lock().core.engine().server();
+            ClusterMembership { cluster: new_cluster(), home_group }
+        })
+    }
+
+    /// Sets the address at which others reach this server.
+    pub fn set_address(&self, address: &str) {
+        self.shared.lock().core.set_address(address);
+    }
+
+    /// Sets the address of another group, until that group reports another one.
+    pub fn set_location(&self, group: ServerId, address: &str) {
+        self.shared.lock().core.set_location(group, address);
+    }
+
+    /// Returns the address of another group; empty: none is known.
+    pub fn address_of(&self, group: ServerId) -> String {
+        self.shared.lock().core.address_of(group).to_owned()
+    }
+
+    /// Begins a new configuration of the group: senders that know an older one are corrected.
+    pub fn raise_epoch(&self, epoch: GroupEpoch) {
+        let mut locked = self.shared.lock();
+        self.shared.notify(locked.core.raise_epoch(epoch, &*self.shared.reply_sink));
+    }
+
     /// Locks the core for several requests.
     pub fn session(&self) -> CoreSession<'_> {
         let mut state = self.shared.lock();
@@ -92,9 +132,13 @@ impl Core {
         }
         CoreSession { shared: &self.shared, state, now }
     }
-    /// Handles a request. The reply is delivered now or later.
+
+    /// Handles a request to this group. The reply is delivered now or later.
     pub fn handle(&self, caller: Caller, request: &[u8]) -> Result<(), Malformed> {
-        let handled = self.session().handle(caller, request);
+        let mut session = self.session();
+        let destination = session.destination();
+        let handled = session.handle(caller, destination, request);
+        drop(session);
         self.shared.released();
         handled
     }
@@ -190,6 +234,12 @@ impl Core {
         locked.core.end_report(now, sent, reply);
     }
 
+    /// Ends all watches of clients, and grants none any more, for callers in this process.
+    pub fn close_watches(&self) {
+        self.shared.with_core(|core, sink| core.close_watches(sink));
+        self.shared.released();
+    }
+
     /// Takes the questions to other servers.
     pub fn take_queries(&self) -> Vec<PeerQuery> {
         self.shared.lock().core.take_queries()
@@ -261,9 +311,24 @@ pub struct CoreSession<'a> {
 }
 
 impl CoreSession<'_> {
-    /// Handles a request. The reply is delivered now or later.
-    pub fn handle(&mut self, caller: Caller, request: &[u8]) -> Result<(), Malformed> {
+    /// Returns the group, as requests must name it.
+    #[inline]
+    pub fn destination(&self) -> Destination {
+        self.state.core.destination()
+    }
+
+    /// Handles a request for a group. The reply is delivered now or later.
+    pub fn handle(
+        &mut self,
+        caller: Caller,
+        destination: Destination,
+        request: &[u8],
+    ) -> Result<(), Malformed> {
         let state = &mut *self.state;
+        if destination != state.core.destination() {
+            self.shared.notify(state.core.correct(caller, destination, &*self.shared.reply_sink));
+            return Ok(());
+        }
         if Request::inspects(request) {
             let reply = self.shared.inspect(state, self.now, request)?;
             self.shared.reply_sink.deliver(caller, &reply);
@@ -275,6 +340,11 @@ impl CoreSession<'_> {
     /// Takes a client's heartbeat.
     pub fn on_heartbeat(&mut self, connection: u64, client: u64, heartbeat: ClientHeartbeat) {
         self.state.core.on_heartbeat(connection, client, &heartbeat);
+    }
+
+    /// Lets a connection watch nodes.
+    pub fn admit_watcher(&mut self, connection: u64) {
+        self.state.core.admit_watcher(connection);
     }
 
     /// Releases what a connection held, which has ended.

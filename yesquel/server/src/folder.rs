@@ -2,7 +2,7 @@
 
 use crate::{
     folder_error::DataFolderError,
-    machine_file::{MACHINE, MACHINE_UNFINISHED, MachineFile, group_folder},
+    machine_file::{GROUP_PREFIX, MACHINE, MACHINE_UNFINISHED, MachineFile, group_folder, group_of_folder},
 };
 use rustix::{
     fs::{FlockOperation, flock},
@@ -21,12 +21,14 @@ use yesquel_log::{
     disk::{Disk as _, DiskTree as _, Folder},
     v1,
 };
-use yesquel_model::ServerId;
+use yesquel_model::{ClusterMembership, ServerId};
 
 /// Data folder, locked until this is dropped.
 #[derive(Debug)]
 pub struct DataFolder {
     path: PathBuf,
+    /// The cluster that a new folder joins.
+    joins: Option<ClusterMembership>,
     /// A forked child does not share the lock.
     _fork: CloseOnFork,
     /// Holds the lock.
@@ -43,8 +45,6 @@ const LOCK: &str = "lock";
 pub(crate) const OWNER: &str = "server";
 /// Name of that file while it is written.
 pub(crate) const OWNER_UNFINISHED: &str = "server-unfinished";
-/// Prefix of the names of groups' folders.
-pub(crate) const GROUP_PREFIX: &str = "group-";
 
 fn failed(of: &Path) -> impl FnOnce(io::Error) -> DataFolderError {
     let path = of.to_owned();
@@ -118,7 +118,7 @@ impl DataFolder {
         }
         let written = lock.set_len(0).and_then(|()| lock.rewind()).and_then(|()| writeln!(lock, "{own}"));
         written.map_err(failed(&file))?;
-        Ok(DataFolder { path, _fork: CloseOnFork::new(lock.as_fd()), _lock: lock })
+        Ok(DataFolder { path, joins: None, _fork: CloseOnFork::new(lock.as_fd()), _lock: lock })
     }
 
     /// Path of the folder.
@@ -126,18 +126,37 @@ impl DataFolder {
         &self.path
     }
 
-    /// Reads whose the folder is; `None`: it is new.
-    pub(crate) fn machine(&self) -> Result<Option<MachineFile>, DataFolderError> {
+    /// Whether no server has used the folder yet.
+    pub fn is_new(&self) -> Result<bool, DataFolderError> {
+        Ok(self.machine()?.is_none())
+    }
+
+    /// Sets the cluster that a new folder joins. Otherwise it founds one.
+    pub fn join(&mut self, membership: ClusterMembership) {
+        self.joins = Some(membership);
+    }
+
+    /// The cluster that a new folder joins.
+    pub(crate) fn joined(&self) -> Option<ClusterMembership> {
+        self.joins
+    }
+
+    /// Reads whose the folder is, and the group that it has; `None`: it is new.
+    pub(crate) fn machine(&self) -> Result<Option<(MachineFile, ServerId)>, DataFolderError> {
         let disk = Folder::new(&self.path);
+        let names = disk.names().map_err(failed(&self.path))?;
         if let Some(file) = MachineFile::read(&disk)? {
-            let group = disk.subfolder(&group_folder(file.home_group));
-            return if group.path().is_dir() {
-                Ok(Some(file))
-            } else {
-                Err(DataFolderError::NoGroup { path: group.path().to_owned() })
+            let home = file.membership.home_group;
+            let is_folder = |name: &&String| self.path.join(name.as_str()).is_dir();
+            let mut groups = names.iter().filter(is_folder).filter_map(|name| group_of_folder(name));
+            return match groups.next() {
+                Some(group) => Ok(Some((file, group))),
+                None => {
+                    let path = disk.subfolder(&group_folder(home)).path().to_owned();
+                    Err(DataFolderError::NoGroup { path })
+                }
             };
         }
-        let names = disk.names().map_err(failed(&self.path))?;
         if names.iter().any(|name| is_of_format_1(name)) {
             let owner = disk.read(OWNER).ok().and_then(|bytes| String::from_utf8(bytes).ok());
             let format = owner.and_then(|text| Owner::parse(&text)).map_or(1, |owner| owner.format);
@@ -162,9 +181,9 @@ impl DataFolder {
     }
 
     /// Prepares a new folder for a group.
-    pub(crate) fn create_group(&self, file: &MachineFile) -> Result<(), DataFolderError> {
+    pub(crate) fn create_group(&self, file: &MachineFile, group: ServerId) -> Result<(), DataFolderError> {
         let disk = Folder::new(&self.path);
-        disk.create_folder(&group_folder(file.home_group)).map_err(failed(&self.path))?;
+        disk.create_folder(&group_folder(group)).map_err(failed(&self.path))?;
         file.write(&disk)
     }
 }

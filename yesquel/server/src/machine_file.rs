@@ -3,21 +3,17 @@
 use crate::folder_error::{DataFolderError, FORMAT};
 use std::{fmt, io};
 use yesquel_log::disk::{Disk, DiskFile as _};
-use yesquel_model::{ClusterId, ServerId};
+use yesquel_model::{ClusterId, ClusterMembership, ServerId};
 
 /// Name of the file.
 pub(crate) const MACHINE: &str = "machine";
 /// Its name while it is written.
 pub(crate) const MACHINE_UNFINISHED: &str = "machine-unfinished";
 
-/// Number of the first machine of a cluster.
-const FIRST_MACHINE: u32 = 1;
-
 /// Content of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MachineFile {
-    pub(crate) cluster: ClusterId,
-    pub(crate) home_group: ServerId,
+    pub(crate) membership: ClusterMembership,
     /// Number of the machine in the cluster.
     pub(crate) machine: u32,
     /// Number of the last start.
@@ -35,20 +31,42 @@ fn random_bytes() -> io::Result<[u8; 16]> {
     }
 }
 
+/// Returns the UUID of a new cluster.
+pub(crate) fn new_cluster() -> ClusterId {
+    // The kernel fails only before its random generator is ready, at boot. Then the clusters in
+    // memory, which no other one ever meets, have one UUID.
+    ClusterId::from_random(random_bytes().unwrap_or_default())
+}
+
 fn hex(digits: &str) -> Option<u128> {
     u128::from_str_radix(digits, 16).ok()
 }
 
+/// Prefix of the names of groups' folders.
+pub(crate) const GROUP_PREFIX: &str = "group-";
+
 /// Name of a group's folder.
 pub(crate) fn group_folder(group: ServerId) -> String {
-    format!("group-{:05}", group.0)
+    format!("{GROUP_PREFIX}{:05}", group.0)
+}
+
+/// The group whose folder has this name.
+pub(crate) fn group_of_folder(name: &str) -> Option<ServerId> {
+    let group = ServerId(name.strip_prefix(GROUP_PREFIX)?.parse().ok()?);
+    (group_folder(group) == name).then_some(group)
 }
 
 impl MachineFile {
     /// Creates the first machine of a new cluster.
     pub(crate) fn of_new_cluster(home_group: ServerId) -> io::Result<MachineFile> {
         let cluster = ClusterId::from_random(random_bytes()?);
-        MachineFile { cluster, home_group, machine: FIRST_MACHINE, incarnation: 0, nonce: 0 }.next_start()
+        MachineFile::of_group(home_group, ClusterMembership { cluster, home_group })
+    }
+
+    /// Creates the machine of a group. No other machine of the cluster hosts that group.
+    pub(crate) fn of_group(group: ServerId, membership: ClusterMembership) -> io::Result<MachineFile> {
+        let machine = u32::from(group.0) + 1;
+        MachineFile { membership, machine, incarnation: 0, nonce: 0 }.next_start()
     }
 
     /// Returns the content for the next start.
@@ -62,8 +80,10 @@ impl MachineFile {
         let mut value = |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(' ');
         value("format")?;
         let file = MachineFile {
-            cluster: value("cluster")?.parse().ok()?,
-            home_group: ServerId(value("home-group")?.parse().ok()?),
+            membership: ClusterMembership {
+                cluster: value("cluster")?.parse().ok()?,
+                home_group: ServerId(value("home-group")?.parse().ok()?),
+            },
             machine: value("machine")?.parse().ok()?,
             incarnation: value("incarnation")?.parse().ok()?,
             nonce: value("nonce").filter(|digits| digits.len() == 32).and_then(hex)?,
@@ -96,7 +116,8 @@ impl MachineFile {
 
 impl fmt::Display for MachineFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let MachineFile { cluster, home_group, machine, incarnation, nonce } = self;
+        let MachineFile { membership, machine, incarnation, nonce } = self;
+        let ClusterMembership { cluster, home_group } = membership;
         writeln!(f, "format {FORMAT}\ncluster {cluster}\nhome-group {}\nmachine {machine}", home_group.0)?;
         writeln!(f, "incarnation {incarnation}\nnonce {nonce:032x}")
     }
@@ -128,7 +149,7 @@ mod tests {
     #[test]
     fn the_file_has_one_text() {
         let file = MachineFile::of_new_cluster(ServerId(3)).unwrap();
-        assert_eq!((file.machine, file.incarnation), (1, 1));
+        assert_eq!((file.machine, file.incarnation), (4, 1));
         let text = file.to_string();
         assert_eq!(MachineFile::parse(&text), Some(file));
         for (at, _) in text.char_indices() {
@@ -136,7 +157,7 @@ mod tests {
         }
         assert_eq!(MachineFile::parse(&format!("{text}more")), None);
         let next = file.next_start().unwrap();
-        assert_eq!((next.cluster, next.incarnation), (file.cluster, 2));
+        assert_eq!((next.membership, next.incarnation), (file.membership, 2));
         assert_ne!(next.nonce, file.nonce);
     }
 }

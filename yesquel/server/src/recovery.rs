@@ -12,33 +12,38 @@ use yesquel_log::{
     LogIdentity, TornTail, checkpoint,
     disk::{Disk as _, DiskTree as _, Folder},
 };
+use yesquel_model::{ClusterId, ClusterMembership, ServerId};
 use yesquel_node::{LogOptions, LogSizes, OpenedGroup, open_group};
 
 /// Era of a group whose replicas were never lost.
 pub(crate) const FIRST_ERA: u32 = 0;
 
-/// Recovers a folder, which must belong to this server, or creates its group.
+/// Recovers a folder, which must belong to this server, or creates its group. Returns its cluster.
 pub(crate) fn recover(
     folder: &DataFolder,
     settings: EngineSettings,
     options: LogOptions,
-) -> Result<OpenedGroup<Folder>, CoreError> {
+) -> Result<(ClusterMembership, OpenedGroup<Folder>), CoreError> {
     let disk = Folder::new(folder.path());
     let failed = |error: io::Error| DataFolderError::Io { path: folder.path().into(), error };
     let former = folder.machine()?;
     let machine = match former {
-        Some(former) => {
-            folder.check(former.home_group, settings.server)?;
+        Some((former, owner)) => {
+            folder.check(owner, settings.server)?;
             former.next_start().map_err(failed)?
         }
         None => {
-            let machine = MachineFile::of_new_cluster(settings.server).map_err(failed)?;
-            folder.create_group(&machine)?;
+            let machine = match folder.joined() {
+                Some(membership) => MachineFile::of_group(settings.server, membership),
+                None => MachineFile::of_new_cluster(settings.server),
+            };
+            let machine = machine.map_err(failed)?;
+            folder.create_group(&machine, settings.server)?;
             machine
         }
     };
-    let group = disk.subfolder(&group_folder(machine.home_group));
-    let identity = identity(&machine);
+    let group = disk.subfolder(&group_folder(settings.server));
+    let identity = identity(machine.membership.cluster, settings.server);
     let mut opened = open_group(group.clone(), identity, settings, options, LogSizes::of(&options))?;
     if former.is_some() {
         // A folder that cannot be opened stays as it is.
@@ -62,12 +67,12 @@ pub(crate) fn recover(
     if let Some(at_ms) = checkpoint_written_at_ms(&group) {
         opened.checkpoint_written_at(at_ms);
     }
-    Ok(opened)
+    Ok((machine.membership, opened))
 }
 
-/// Returns what files of the home group state.
-pub(crate) fn identity(machine: &MachineFile) -> LogIdentity {
-    LogIdentity { cluster: machine.cluster.0, group: machine.home_group.0, era: FIRST_ERA }
+/// Returns what files of a group state.
+pub(crate) fn identity(cluster: ClusterId, group: ServerId) -> LogIdentity {
+    LogIdentity { cluster: cluster.0, group: group.0, era: FIRST_ERA }
 }
 
 /// Returns when the last checkpoint was written, if the file system says so.

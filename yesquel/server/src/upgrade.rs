@@ -6,9 +6,9 @@
 
 use crate::{
     DataFolder, DataFolderError,
-    folder::{GROUP_PREFIX, OWNER, OWNER_UNFINISHED, Owner, is_of_format_1},
+    folder::{OWNER, OWNER_UNFINISHED, Owner, is_of_format_1},
     folder_error::FORMAT,
-    machine_file::{MACHINE, MACHINE_UNFINISHED, MachineFile, group_folder, write_file},
+    machine_file::{GROUP_PREFIX, MACHINE, MACHINE_UNFINISHED, MachineFile, group_folder, write_file},
     recovery::identity,
 };
 use std::{io, ops::ControlFlow, path::Path};
@@ -19,7 +19,7 @@ use yesquel_log::{
     disk::{DiskTree, Folder},
     v1,
 };
-use yesquel_model::{ClusterId, ServerId};
+use yesquel_model::{ClusterId, ClusterMembership, ServerId};
 use yesquel_node::OpenError;
 
 /// Folder of the new files until step 4, after which the old release refuses the data folder.
@@ -153,13 +153,13 @@ impl<'a, 'b, D: DiskTree + Clone> Upgrade<'a, 'b, D> {
         // Step 4: from here on the old release refuses the folder.
         write_file(self.disk, OWNER_UNFINISHED, OWNER, &format!("format {FORMAT}\n"))?;
         // Step 5.
-        for name in [group_folder(machine.home_group), MACHINE.to_owned()] {
+        for name in [group_folder(machine.membership.home_group), MACHINE.to_owned()] {
             let renamed = self.disk.rename(&format!("{UPGRADE}/{name}"), &name);
             renamed.map_err(self.failed())?;
         }
         // Step 6.
         self.delete_old_files()?;
-        let MachineFile { cluster, home_group: group, .. } = machine;
+        let ClusterMembership { cluster, home_group: group } = machine.membership;
         Ok(UpgradeOutcome::Upgraded { cluster, group, records: state.lsn, nodes, bytes })
     }
 
@@ -180,7 +180,7 @@ impl<'a, 'b, D: DiskTree + Clone> Upgrade<'a, 'b, D> {
         let server = match (owner, begun) {
             (Some(Owner { format: 1, server: Some(server) }), _) => Some(server),
             // The upgrade had come to step 4.
-            (Some(Owner { format: FORMAT, .. }), Some(begun)) => Some(begun.home_group),
+            (Some(Owner { format: FORMAT, .. }), Some(begun)) => Some(begun.membership.home_group),
             (Some(Owner { format, .. }), _) if format > FORMAT => {
                 return Err(DataFolderError::OtherFormat { path, format }.into());
             }
@@ -198,7 +198,7 @@ impl<'a, 'b, D: DiskTree + Clone> Upgrade<'a, 'b, D> {
                 server
             }
         };
-        let machine = match begun.filter(|begun| begun.home_group == server) {
+        let machine = match begun.filter(|begun| begun.membership.home_group == server) {
             Some(begun) => begun,
             None => MachineFile::of_new_cluster(server).map_err(self.failed())?,
         };
@@ -260,13 +260,14 @@ impl<'a, 'b, D: DiskTree + Clone> Upgrade<'a, 'b, D> {
                 delete_folder(parent, name).map_err(self.failed())?;
             }
         }
-        let name = group_folder(machine.home_group);
+        let name = group_folder(machine.membership.home_group);
         new.create_folder(&name).map_err(self.failed())?;
         let OldState { engine, lsn } = state;
         if *lsn == 0 {
             return Ok(0);
         }
-        let (group, identity) = (new.subfolder(&name), identity(machine));
+        let (group, identity) =
+            (new.subfolder(&name), identity(machine.membership.cluster, machine.membership.home_group));
         let last = LogPoint { position: *lsn, index: *lsn, term: FIRST_TERM };
         // The log after a checkpoint begins with a record.
         let mut record = Vec::new();

@@ -333,7 +333,7 @@ fn a_folder_names_its_cluster_and_group() {
         text.lines().find_map(|line| line.strip_prefix(&format!("{name} "))).unwrap().to_owned()
     };
     let [cluster, nonce] = [value("cluster"), value("nonce")];
-    let rest = format!("home-group 3\nmachine 1\nincarnation 1\nnonce {nonce}\n");
+    let rest = format!("home-group 3\nmachine 4\nincarnation 1\nnonce {nonce}\n");
     assert_eq!(text(), format!("format 2\ncluster {cluster}\n{rest}"));
     let refused = || Server::open(place.path(), LogOptions::default()).err().unwrap().to_string();
     let error = refused();

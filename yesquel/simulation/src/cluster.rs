@@ -1,16 +1,19 @@
 //! The state of a run: servers, processes, connections, and the events to come.
 
+mod laws;
 mod network;
+mod routes;
 mod server;
 
 pub use network::{LocalTransport, Network};
 pub use server::{LogFact, next_work};
 
 use crate::{
+    PathCounts,
     fault::{InjectedFault, PEERS, PROCESSES, SERVERS_MAX, TASKS, process_of, server_count},
     schedule::EventQueue,
 };
-use network::{MessageBody, PendingRequest, SimulatedConnection};
+use network::{Copied, MessageBody, PendingRequest, SimulatedConnection};
 use server::SimulatedServer;
 use std::{
     cell::RefCell,
@@ -22,8 +25,9 @@ use std::{
 };
 use yesquel_engine::{Engine, Now};
 use yesquel_model::ServerId;
+use yesquel_node::Durability;
 use yesquel_seeds::Random;
-use yesquel_transport::HeartbeatSource;
+use yesquel_transport::{GroupRoute, HeartbeatSource};
 use yesquel_wire::Request;
 
 /// The cluster, as tasks and transports share it.
@@ -51,6 +55,8 @@ pub(crate) enum SimulationEvent {
     Message { link: usize, index: u64, body: MessageBody },
     /// A reply arrives at its caller.
     Reply { link: usize, index: u64, call: u64, bytes: Vec<u8> },
+    /// A message of a connection arrives again.
+    Copy { link: usize, index: u64, copy: Copied },
     /// A call fails.
     Lost { call: u64 },
     /// A server learns that a connection has ended.
@@ -75,6 +81,8 @@ pub(crate) enum SimulationEvent {
     Cut { link: usize, cut: Cut },
     /// A task's pause ends.
     Wake(Waker),
+    /// A client process goes on.
+    GoesOn,
 }
 
 /// How often each event happened in a run.
@@ -96,11 +104,19 @@ pub struct EventCounts {
     pub cuts: u64,
     /// Stopped processes of servers.
     pub freezes: u64,
+    /// Requests that came to the wrong place.
+    pub corrections: u64,
+    /// Servers that started at another address.
+    pub moves: u64,
+    /// Messages that arrived twice.
+    pub copies: u64,
+    /// Paths of the protocols.
+    pub paths: PathCounts,
 }
 
 impl EventCounts {
     /// All counts.
-    pub fn all(&self) -> [u64; 8] {
+    pub fn all(&self) -> [u64; 11] {
         let EventCounts {
             deaths,
             restarts,
@@ -110,8 +126,24 @@ impl EventCounts {
             recovered,
             cuts,
             freezes,
+            corrections,
+            moves,
+            copies,
+            paths: _,
         } = *self;
-        [deaths, restarts, power_losses, disk_failures, checkpoints, recovered, cuts, freezes]
+        [
+            deaths,
+            restarts,
+            power_losses,
+            disk_failures,
+            checkpoints,
+            recovered,
+            cuts,
+            freezes,
+            corrections,
+            moves,
+            copies,
+        ]
     }
 
     /// Adds the counts of another run.
@@ -125,8 +157,25 @@ impl EventCounts {
             recovered,
             cuts,
             freezes,
+            corrections,
+            moves,
+            copies,
+            paths,
         } = self;
-        let own = [deaths, restarts, power_losses, disk_failures, checkpoints, recovered, cuts, freezes];
+        paths.add_all(&other.paths);
+        let own = [
+            deaths,
+            restarts,
+            power_losses,
+            disk_failures,
+            checkpoints,
+            recovered,
+            cuts,
+            freezes,
+            corrections,
+            moves,
+            copies,
+        ];
         own.into_iter().zip(other.all()).for_each(|(sum, more)| *sum += more);
     }
 }
@@ -149,7 +198,13 @@ pub(crate) struct ClientProcess {
     deaths: Vec<(u64, bool)>,
     /// The calls whose connections break, how long after the call, and how.
     cuts: Vec<(u64, u64, Cut)>,
+    /// The calls after which it is stopped, and for how long.
+    stops: Vec<(u64, u64)>,
+    /// It is stopped until then.
+    pub(crate) stopped_until_us: u64,
     heartbeats: Option<Weak<dyn HeartbeatSource>>,
+    /// What it knows of the groups.
+    pub(crate) routes: BTreeMap<usize, GroupRoute<usize>>,
 }
 
 /// A partition: a server that some peers cannot reach.
@@ -168,10 +223,20 @@ struct DelayDistribution {
     late_us: u64,
 }
 
+/// The generator of an action.
+fn mixed(seed: u64, action: [u64; 4]) -> Random {
+    let mixed = action.iter().fold(seed, |mixed, part| {
+        (mixed ^ part.wrapping_mul(0x9e37_79b9_7f4a_7c15)).rotate_left(23).wrapping_mul(0xff51_afd7_ed55_8ccd)
+    });
+    Random::new(mixed ^ mixed >> 31)
+}
+
 /// Servers, processes, network and time of one run.
 pub struct Cluster {
     schedule: EventQueue<SimulationEvent>,
     latency: Option<DelayDistribution>,
+    /// Seed, frequency and longest delay of copies.
+    copies: Option<(u64, u64, u64)>,
     pub(crate) servers: Vec<SimulatedServer>,
     pub(crate) processes: Vec<ClientProcess>,
     links: Vec<SimulatedConnection>,
@@ -197,6 +262,7 @@ impl Cluster {
         let mut cluster = Cluster {
             schedule: EventQueue::default(),
             latency: None,
+            copies: None,
             servers: (0..server_count(faults)).map(SimulatedServer::new).collect(),
             processes: (0..=PEERS).map(|_| ClientProcess::default()).collect(),
             links: Vec::new(),
@@ -216,14 +282,30 @@ impl Cluster {
                 InjectedFault::Latency { seed, late_in, late_us } => {
                     cluster.latency = Some(DelayDistribution { seed, late_in, late_us });
                 }
+                InjectedFault::Copies { seed, one_in, late_us } => {
+                    cluster.copies = Some((seed, one_in, late_us));
+                }
                 InjectedFault::LogSizes { checkpoint_bytes, segment_bytes } => {
                     for server in &mut cluster.servers {
                         (server.checkpoint_bytes, server.segment_bytes) = (checkpoint_bytes, segment_bytes);
                     }
                 }
+                InjectedFault::Relaxed { interval_ms } => {
+                    for server in &mut cluster.servers {
+                        server.durability = interval_ms.map_or(Durability::None, Durability::Interval);
+                    }
+                }
+                InjectedFault::Horizon { kept_ms } => {
+                    for server in &mut cluster.servers {
+                        server.kept_ms = kept_ms;
+                    }
+                }
                 InjectedFault::CutCall { process, call, after_us, requests, late_us, replies } => {
                     let cut = Cut { requests, late_us, replies };
                     cluster.processes[process].cuts.push((call, after_us, cut));
+                }
+                InjectedFault::Stop { process, call, us } => {
+                    cluster.processes[process].stops.push((call, us))
                 }
                 InjectedFault::Die { process, call, sent } => {
                     cluster.processes[process].deaths.push((call, sent))
@@ -246,13 +328,19 @@ impl Cluster {
                 | InjectedFault::SyncFailure { at_us, .. }
                 | InjectedFault::DiskFull { at_us, .. }
                 | InjectedFault::Freeze { at_us, .. }
+                | InjectedFault::Reconfigure { at_us, .. }
+                | InjectedFault::Move { at_us, .. }
                 | InjectedFault::Clock { at_us, .. } => {
                     self.after(*at_us, SimulationEvent::Fault(fault.clone()))
                 }
                 InjectedFault::Latency { .. }
+                | InjectedFault::Copies { .. }
                 | InjectedFault::Servers { .. }
                 | InjectedFault::LogSizes { .. }
+                | InjectedFault::Horizon { .. }
+                | InjectedFault::Relaxed { .. }
                 | InjectedFault::Die { .. }
+                | InjectedFault::Stop { .. }
                 | InjectedFault::CutCall { .. } => {}
             }
         }
@@ -275,11 +363,16 @@ impl Cluster {
         running.map_or(clocks, |running| running.core.machine_time(clocks))
     }
 
+    /// Real time, in milliseconds since 1970.
+    fn real_ms(&self) -> u64 {
+        START_MS + self.now_us() / 1_000
+    }
+
     /// A machine's wall clock.
     fn wall_clock(&self, server: usize) -> Now {
         let SimulatedServer { ahead_ms, started_us, .. } = &self.servers[server];
         Now {
-            wall_ms: (START_MS + self.now_us() / 1_000).saturating_add_signed(*ahead_ms),
+            wall_ms: self.real_ms().saturating_add_signed(*ahead_ms),
             uptime_ms: (self.now_us() - started_us) / 1_000,
         }
     }
@@ -299,6 +392,13 @@ impl Cluster {
         self.servers[server].epoch
     }
 
+    /// What has happened.
+    pub(crate) fn counts(&self) -> EventCounts {
+        let mut counts = self.counts;
+        self.servers.iter().for_each(|server| counts.paths.add_all(&server.laws.paths));
+        counts
+    }
+
     pub(crate) fn after(&mut self, us: u64, event: SimulationEvent) {
         self.schedule.after(us, event);
     }
@@ -308,16 +408,18 @@ impl Cluster {
         self.schedule.next()
     }
 
+    /// How much later than a message its copy arrives, if it is copied.
+    fn copied_after(&self, action: [u64; 4]) -> Option<u64> {
+        let (seed, one_in, late_us) = self.copies.filter(|_| !self.is_healed)?;
+        let mut random = mixed(seed, action);
+        (random.next(one_in) == 0).then(|| random.next(late_us))
+    }
+
     /// How long an action takes. It depends on nothing but the action, so that leaving out a fault
     /// changes little else.
     fn takes(&self, action: [u64; 4]) -> u64 {
         let Some(DelayDistribution { seed, late_in, late_us }) = self.latency else { return 200 };
-        let mixed = action.iter().fold(seed, |mixed, part| {
-            (mixed ^ part.wrapping_mul(0x9e37_79b9_7f4a_7c15))
-                .rotate_left(23)
-                .wrapping_mul(0xff51_afd7_ed55_8ccd)
-        });
-        let mut random = Random::new(mixed ^ mixed >> 31);
+        let mut random = mixed(seed, action);
         if late_in > 0 && !self.is_healed && random.next(late_in) == 0 {
             random.next(late_us)
         } else {
@@ -332,6 +434,7 @@ impl Cluster {
         match event {
             SimulationEvent::Message { link, index, body } => self.arrive(link, index, body),
             SimulationEvent::Reply { link, index, call, bytes } => self.replied(link, index, call, bytes),
+            SimulationEvent::Copy { link, index, copy } => self.copied(link, index, copy),
             SimulationEvent::Lost { call } => self.complete(call, Err(())),
             SimulationEvent::Disconnected { link } => self.disconnected(link),
             SimulationEvent::Heartbeats => {
@@ -352,6 +455,8 @@ impl Cluster {
                 }
             }
             SimulationEvent::Wake(waker) => waker.wake(),
+            // Its tasks are polled after each event.
+            SimulationEvent::GoesOn => {}
         }
     }
 
@@ -360,14 +465,20 @@ impl Cluster {
         self.servers.len()
     }
 
-    /// The end of a freeze of the server that an event concerns.
+    /// The end of a freeze of the server, or the client process, that an event concerns.
     fn frozen_until(&self, event: &SimulationEvent) -> Option<u64> {
         let server = match event {
-            SimulationEvent::Message { link, .. } | SimulationEvent::Disconnected { link } => {
-                self.links[*link].server
+            SimulationEvent::Message { link, .. }
+            | SimulationEvent::Copy { link, copy: Copied::Request { .. }, .. }
+            | SimulationEvent::Disconnected { link } => self.links[*link].server,
+            SimulationEvent::Reply { link, .. } | SimulationEvent::Copy { link, .. } => {
+                let peer = self.links[*link].peer;
+                if let Some(process) = self.processes.get(peer).filter(|_| peer < PROCESSES) {
+                    return Some(process.stopped_until_us).filter(|until_us| *until_us > self.now_us());
+                }
+                // A reply to a server.
+                peer - PROCESSES
             }
-            // A reply to a server.
-            SimulationEvent::Reply { link, .. } => self.links[*link].peer.checked_sub(PROCESSES)?,
             SimulationEvent::Write { server, .. }
             | SimulationEvent::Sync { server, .. }
             | SimulationEvent::Checkpoint { server, .. }
@@ -424,14 +535,24 @@ impl Cluster {
                 self.after(at_us, SimulationEvent::Fault(crash));
             }
             InjectedFault::Clock { server, ahead_ms, .. } => self.servers[server].ahead_ms = ahead_ms,
+            InjectedFault::Reconfigure { server, .. } => self.raise_epoch(server),
+            InjectedFault::Move { server, down_us, .. } => {
+                self.move_away(server);
+                self.stop(server, None, down_us);
+                self.counts.moves += 1;
+            }
             InjectedFault::Freeze { server, us, .. } => {
                 self.servers[server].frozen_until_us = self.now_us() + us;
                 self.counts.freezes += 1;
             }
             InjectedFault::Latency { .. }
+            | InjectedFault::Copies { .. }
             | InjectedFault::Servers { .. }
             | InjectedFault::LogSizes { .. }
+            | InjectedFault::Horizon { .. }
+            | InjectedFault::Relaxed { .. }
             | InjectedFault::Die { .. }
+            | InjectedFault::Stop { .. }
             | InjectedFault::CutCall { .. } => {}
         }
     }
@@ -443,6 +564,8 @@ impl Cluster {
         for process in &mut self.processes {
             process.deaths.clear();
             process.cuts.clear();
+            process.stops.clear();
+            process.stopped_until_us = 0;
         }
         for server in 0..self.servers.len() {
             let of = &mut self.servers[server];
@@ -453,6 +576,11 @@ impl Cluster {
                 _ => of.disk.repair(),
             }
         }
+    }
+
+    /// Whether the process of a task is stopped.
+    pub(crate) fn is_stopped(&self, task: usize) -> bool {
+        task < TASKS && self.processes[process_of(task)].stopped_until_us > self.now_us()
     }
 
     /// The process of the task that is being polled, if it is a client's.

@@ -35,6 +35,16 @@ pub enum InjectedFault {
         /// Longest delay of a late message.
         late_us: u64,
     },
+    /// One message in `one_in` arrives twice on its connection: the copy later than the message, by up
+    /// to `late_us`, and perhaps after others that were sent later. A reply, likewise.
+    Copies {
+        /// Seed of what is copied, and when.
+        seed: u64,
+        /// Frequency of copies.
+        one_in: u64,
+        /// Longest delay behind the message.
+        late_us: u64,
+    },
     /// Number of storage servers.
     Servers {
         /// From two to [`SERVERS_MAX`].
@@ -47,6 +57,17 @@ pub enum InjectedFault {
         /// Bytes of a segment.
         segment_bytes: u64,
     },
+    /// Servers do not sync each record: at intervals, or not at all. `draw_faults` draws no such
+    /// condition, for it loses acknowledged commits of one server.
+    Relaxed {
+        /// Milliseconds between syncs; none: no syncs but those that replies wait for.
+        interval_ms: Option<u64>,
+    },
+    /// Ends of transactions are kept for so long, and what was born before is refused.
+    Horizon {
+        /// Milliseconds.
+        kept_ms: u64,
+    },
     /// A client process dies as it makes a call.
     Die {
         /// The process.
@@ -55,6 +76,16 @@ pub enum InjectedFault {
         call: u64,
         /// Whether the call is still sent.
         sent: bool,
+    },
+    /// A client process is stopped for a while once it has made a call, as by SIGSTOP: its connections
+    /// stay.
+    Stop {
+        /// The process.
+        process: usize,
+        /// Number of the call in the process's life.
+        call: u64,
+        /// For how long.
+        us: u64,
     },
     /// The connection between a client, or another server, and a server breaks. Of the messages in
     /// flight each way so many quarters still arrive; the requests that much later, perhaps after
@@ -160,6 +191,22 @@ pub enum InjectedFault {
         /// For how long.
         us: u64,
     },
+    /// The configuration of a group changes: its epoch rises.
+    Reconfigure {
+        /// When.
+        at_us: u64,
+        /// The server.
+        server: usize,
+    },
+    /// A server process ends, and starts again at another address.
+    Move {
+        /// When.
+        at_us: u64,
+        /// The server.
+        server: usize,
+        /// Time until the restart.
+        down_us: u64,
+    },
     /// A server's clock is wrong from then on.
     Clock {
         /// When.
@@ -182,6 +229,8 @@ impl InjectedFault {
             | InjectedFault::SyncFailure { server, .. }
             | InjectedFault::DiskFull { server, .. }
             | InjectedFault::Freeze { server, .. }
+            | InjectedFault::Reconfigure { server, .. }
+            | InjectedFault::Move { server, .. }
             | InjectedFault::Clock { server, .. } => Some(*server),
             _ => None,
         }
@@ -190,7 +239,9 @@ impl InjectedFault {
     /// Whether it can make a transaction fail.
     pub fn is_adverse(&self) -> bool {
         match self {
-            InjectedFault::LogSizes { .. } | InjectedFault::Servers { .. } => false,
+            InjectedFault::LogSizes { .. } | InjectedFault::Servers { .. } | InjectedFault::Copies { .. } => {
+                false
+            }
             InjectedFault::Latency { late_in, .. } => *late_in > 0,
             _ => true,
         }
@@ -216,11 +267,20 @@ pub fn draw_faults(random: &mut Random) -> Vec<InjectedFault> {
         let checkpoint_bytes = 1_000 + random.next(20_000);
         faults.push(InjectedFault::LogSizes { checkpoint_bytes, segment_bytes: 500 + random.next(5_000) });
     }
+    if random.next(3) == 0 {
+        let (seed, one_in) = (random.next(1 << 30), 1 + random.next(10));
+        let late_us = [1_000, 30_000, 400_000, 3_000_000][random.next(4) as usize];
+        faults.push(InjectedFault::Copies { seed, one_in, late_us });
+    }
+    if !is_calm && random.next(2) == 0 {
+        faults.push(InjectedFault::Horizon { kept_ms: [500, 1_500, 4_000][random.next(3) as usize] });
+    }
     if !is_calm {
-        let mut kinds = Kinds(random.next(1 << 10));
+        let mut kinds = Kinds(random.next(1 << 12));
         client_faults(random, &mut kinds, &mut faults);
         network_faults(random, servers, &mut kinds, &mut faults);
         server_faults(random, servers, &mut kinds, &mut faults);
+        location_faults(random, servers, &mut kinds, &mut faults);
     }
     faults
 }
@@ -257,6 +317,10 @@ fn client_faults(random: &mut Random, kinds: &mut Kinds, faults: &mut Vec<Inject
     for _ in 0..kinds.count(random, 4) {
         let (process, call) = (any_process(random), random.next(500));
         faults.push(InjectedFault::Die { process, call, sent: random.next(2) == 0 });
+    }
+    for _ in 0..kinds.count(random, 8) {
+        let (process, call) = (any_process(random), random.next(300));
+        faults.push(InjectedFault::Stop { process, call, us: random.next(3_000_000) });
     }
 }
 
@@ -343,5 +407,18 @@ fn server_faults(random: &mut Random, servers: usize, kinds: &mut Kinds, faults:
             _ => 80 - random.next(160) as i64,
         };
         faults.push(InjectedFault::Clock { at_us, server: any_server(random, servers), ahead_ms });
+    }
+}
+
+fn location_faults(random: &mut Random, servers: usize, kinds: &mut Kinds, faults: &mut Vec<InjectedFault>) {
+    for _ in 0..kinds.count(random, 6) {
+        let (at_us, server) = (random.next(FAULTS_US), any_server(random, servers));
+        faults.push(InjectedFault::Reconfigure { at_us, server });
+    }
+    // The others stay where they are, and know where it is.
+    let server = any_server(random, servers);
+    for _ in 0..kinds.count(random, 3) {
+        let (at_us, down_us) = (random.next(FAULTS_US), random.next(300_000));
+        faults.push(InjectedFault::Move { at_us, server, down_us });
     }
 }

@@ -13,6 +13,7 @@ mod cluster;
 pub mod disk;
 mod fault;
 mod outcomes;
+mod paths;
 mod run;
 mod schedule;
 mod tasks;
@@ -22,6 +23,7 @@ pub use fault::{
     InjectedFault, PROCESSES, SERVERS_MAX, TASKS, TASKS_PER_PROCESS, draw_faults, process_of, server_count,
 };
 pub use outcomes::outcomes;
+pub use paths::{PathCounts, ProtocolPath};
 pub use run::{Application, run};
 pub use schedule::EventQueue;
 pub use tasks::TaskFuture;

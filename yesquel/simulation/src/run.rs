@@ -138,5 +138,5 @@ pub fn run<A: Application>(
     }
     run.wait_for_clocks();
     run.check(2_000_001, "after another restart");
-    cluster.borrow().counts
+    cluster.borrow().counts()
 }

@@ -70,7 +70,7 @@ impl<S: Starts> SimulationExecutor<S> {
             let mut is_quiet = true;
             for number in 0..self.tasks.len() {
                 let Some(SimulatedTask { job, woken }) = &mut self.tasks[number] else { continue };
-                if !woken.0.swap(false, SeqCst) {
+                if self.cluster.borrow().is_stopped(number) || !woken.0.swap(false, SeqCst) {
                     continue;
                 }
                 is_quiet = false;
@@ -117,6 +117,8 @@ impl<S: Starts> SimulationExecutor<S> {
             let mut cluster = self.cluster.borrow_mut();
             let life = cluster.processes[process].lives;
             cluster.processes[process].lives += 1;
+            cluster.processes[process].routes.clear();
+            cluster.processes[process].stopped_until_us = 0;
             cluster.counts.deaths += u64::from(life > 0);
             cluster.cut_all(|peer, _| peer == process, life % 5, 0);
         }

@@ -140,7 +140,7 @@ extern void yq_show_sequence(YqScan*);
 extern int yq_guard_sought(YqScan*);
 extern int yq_guard_row(YqScan*, i64 iRow);
 extern int yq_guard_all(YqScan*);
-extern int yq_lease(YqDatabase*, int msWait);
+extern int yq_lease(const YqDatabase*, YqDatabase*const *apAll, int nAll, int msWait);
 extern void yq_wants_turn(YqDatabase*);
 extern void yq_keep(YqDatabase*, i64 nByte);
 extern int yq_pages(YqDatabase*, u32 szPage, u32 *pnPage);
@@ -1074,6 +1074,24 @@ static int yqChangesSchema(const Vdbe *v, int iDb){
   return 0;
 }
 
+/* Waits for other writers of all databases at the store of this one, and locks
+** them out. */
+static int yqLease(Btree *p){
+  sqlite3 *db = p->db;
+  YqDatabase *apAll[SQLITE_MAX_ATTACHED+2];
+  int i, nAll = 0;
+  int rc;
+  for(i=0; i<db->nDb && nAll<ArraySize(apAll); i++){
+    Btree *pOther = db->aDb[i].pBt;
+    if( pOther && pOther->pYq && !yq_is_readonly(yqDatabase(pOther)) ) apAll[nAll++] = yqDatabase(pOther);
+  }
+  db->busyHandler.nBusy = 0;
+  do{
+    rc = yq_lease(yqDatabase(p), apAll, nAll, yqMsWait(db));
+  }while( yqWaits(db, &rc) );
+  return rc;
+}
+
 /* Begins a transaction for OP_Transaction. BEGIN IMMEDIATE waits for other
 ** writers, locks them out, and takes its snapshot after that. */
 SQLITE_PRIVATE int yqBeginTrans(
@@ -1088,11 +1106,7 @@ SQLITE_PRIVATE int yqBeginTrans(
   if( p->pYq==0 ) return nativeBtreeBeginTrans(p, wrflag, pSchemaVersion);
   if( isImmediate && wrflag && p->inTrans!=TRANS_WRITE && !yq_is_readonly(yqDatabase(p)) ){
     rc = yqSaveAll(p, 0, 0);
-    if( rc ) return rc;
-    p->db->busyHandler.nBusy = 0;
-    do{
-      rc = yq_lease(yqDatabase(p), yqMsWait(p->db));
-    }while( yqWaits(p->db, &rc) );
+    if( rc==SQLITE_OK ) rc = yqLease(p);
     if( rc ) return rc;
   }
   rc = yqBtreeBeginTrans(p, wrflag, pSchemaVersion);

@@ -75,8 +75,24 @@ pub struct DatabaseAddress {
     /// Bytes that a transaction buffers for tables and indexes that it creates before it sends them
     /// ahead of its commit.
     pub bulk_load_bytes: Option<usize>,
+    /// Whether the process watches what it reads often, so that reading it again costs no round trip.
+    pub watches: bool,
     /// Encryption and credential for a server.
     pub secrets: Secrets,
+}
+
+impl AccessMode {
+    fn of(value: &str, location: &DatabaseLocation) -> Result<AccessMode, &'static str> {
+        let is_memory = matches!(location, DatabaseLocation::Memory | DatabaseLocation::SharedMemory);
+        match value {
+            "ro" => Ok(AccessMode::ReadOnly),
+            "rw" => Ok(AccessMode::Existing),
+            "rwc" => Ok(AccessMode::Any),
+            "memory" if is_memory => Ok(AccessMode::Any),
+            "memory" => Err("only 'yesquel:' itself is in memory"),
+            _ => Err("it is 'ro', 'rw' or 'rwc'"),
+        }
+    }
 }
 
 impl fmt::Display for DatabaseAddress {
@@ -123,6 +139,7 @@ impl DatabaseAddress {
         };
         let (mut timeout, mut durability, mut secrets) = (None, Durability::default(), Secrets::default());
         let (mut bulk_load_bytes, mut mode, mut staleness) = (None, AccessMode::default(), Duration::ZERO);
+        let mut watches = true;
         let own = query.split('&').filter(|option| !option.is_empty());
         let own = own.map(|option| option.split_once('=').unwrap_or((option, "")));
         let own = own.map(|(option, value)| (option, Cow::Owned(decoded(value))));
@@ -169,35 +186,36 @@ impl DatabaseAddress {
                 "cache" if value == "shared" && location == DatabaseLocation::Memory => {
                     location = DatabaseLocation::SharedMemory
                 }
-                "mode" => {
-                    mode = match value {
-                        "ro" => AccessMode::ReadOnly,
-                        "rw" => AccessMode::Existing,
-                        "rwc" => AccessMode::Any,
-                        "memory"
-                            if matches!(
-                                location,
-                                DatabaseLocation::Memory | DatabaseLocation::SharedMemory
-                            ) =>
-                        {
-                            AccessMode::Any
-                        }
-                        "memory" => return Err(bad("only 'yesquel:' itself is in memory")),
-                        _ => return Err(bad("it is 'ro', 'rw' or 'rwc'")),
-                    };
+                "mode" => mode = AccessMode::of(value, &location).map_err(bad)?,
+                "watch" => {
+                    watches = match value {
+                        "yes" => true,
+                        "no" => false,
+                        _ => return Err(bad("it is 'yes' or 'no'")),
+                    }
                 }
                 // Options of SQLite that concern files.
                 "vfs" | "cache" | "psow" | "nolock" | "immutable" | "modeof" => {}
                 "tls" | "tls-ca" | "credential" | "credential-file" => return Err(bad("it is of servers")),
                 _ => {
-                    let known = "timeout, staleness, durability, ahead and database, and of servers tls, tls-ca, \
-                        credential-file and credential";
+                    let known = "timeout, staleness, watch, durability, ahead and database, and of servers tls, \
+                        tls-ca, credential-file and credential";
                     return Err(bad(&format!("there is no such option; there are {known}")));
                 }
             }
         }
         let name = name.unwrap_or_else(|| DEFAULT_NAME.to_owned());
-        Ok(DatabaseAddress { location, name, timeout, mode, staleness, durability, bulk_load_bytes, secrets })
+        Ok(DatabaseAddress {
+            location,
+            name,
+            timeout,
+            mode,
+            staleness,
+            durability,
+            bulk_load_bytes,
+            watches,
+            secrets,
+        })
     }
 }
 

@@ -110,7 +110,7 @@ impl AttachedDatabase {
     pub(crate) fn begin(&mut self, only_reads: bool) -> Result<u32, ResultCode> {
         let mut session = self.session.borrow_mut();
         session.shared.check_process()?;
-        session.begin_statement(only_reads);
+        session.begin_statement(only_reads)?;
         if self.state == AttachState::Out {
             session.enter(self.known);
             self.state = AttachState::In;
@@ -162,10 +162,14 @@ impl AttachedDatabase {
         self.session.borrow_mut().keep(self.schema, bytes);
     }
 
-    /// Keeps others from writing during the transaction that begins next. Waits for leases of
-    /// others for `wait` at most.
-    pub(crate) fn lease(&mut self, wait: Duration) -> Result<(), ResultCode> {
-        self.session.borrow_mut().take_lease(self.cookies, wait)
+    /// Keeps others from writing to these databases of a connection at this store, during the
+    /// transaction that begins next. Waits for leases of others for `wait` at most.
+    pub(crate) fn lease(&self, all: &[&AttachedDatabase], wait: Duration) -> Result<(), ResultCode> {
+        let here = all.iter().filter(|other| Rc::ptr_eq(&self.session, &other.session));
+        let mut cookies: Vec<Map> = here.map(|here| here.cookies).collect();
+        cookies.sort_by_key(Map::tree);
+        cookies.dedup();
+        self.session.borrow_mut().take_lease(&cookies, wait)
     }
 
     /// Notes that a statement that has lost a race runs again.

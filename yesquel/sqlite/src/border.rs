@@ -365,8 +365,18 @@ unsafe extern "C" fn yq_keep(attached: &mut AttachedDatabase, bytes: i64) {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_lease(attached: &mut AttachedDatabase, wait_ms: c_int) -> c_int {
-    answer(|| attached.lease(wait_of(wait_ms)).map(|()| OK))
+unsafe extern "C" fn yq_lease(
+    attached: &AttachedDatabase,
+    all: *const *mut AttachedDatabase,
+    count: c_int,
+    wait_ms: c_int,
+) -> c_int {
+    answer(|| {
+        // SAFETY: they are open databases of the same connection.
+        let all: Vec<_> =
+            unsafe { (0..count as usize).filter_map(|index| (*all.add(index)).as_ref()).collect() };
+        attached.lease(&all, wait_of(wait_ms)).map(|()| OK)
+    })
 }
 
 #[unsafe(no_mangle)]

@@ -13,6 +13,9 @@ impl ResultCode {
     pub(crate) const BUSY_SNAPSHOT: ResultCode = ResultCode(5 | 2 << 8);
     pub(crate) const INTERRUPT: ResultCode = ResultCode(9);
     pub(crate) const IOERR: ResultCode = ResultCode(10);
+    /// The outcome of a commit is not known; SQLite's own code for a commit that failed midway, which
+    /// arises nowhere else on trees.
+    pub(crate) const IOERR_COMMIT_ATOMIC: ResultCode = ResultCode(10 | 30 << 8);
     pub(crate) const CORRUPT: ResultCode = ResultCode(11);
     pub(crate) const NOTFOUND: ResultCode = ResultCode(12);
     pub(crate) const FULL: ResultCode = ResultCode(13);
@@ -45,8 +48,8 @@ impl From<&Error> for ResultCode {
             Error::DiskFailed(_)
             | Error::ClockDiffers(_)
             | Error::Unavailable(_)
-            | Error::Disconnected(_)
-            | Error::OutcomeUnknown(_) => ResultCode::IOERR,
+            | Error::Disconnected(_) => ResultCode::IOERR,
+            Error::OutcomeUnknown(_) => ResultCode::IOERR_COMMIT_ATOMIC,
             _ => ResultCode::INTERNAL,
         }
     }

@@ -172,7 +172,7 @@ impl SqlSession {
         if code == ResultCode::BUSY_SNAPSHOT {
             self.lost = Some(code);
             // A schema change has failed by a conflict: the next one takes a lease.
-            self.leases.wanted = self.changed.first().map(|cookies| (*cookies, None));
+            self.leases.wanted = (!self.changed.is_empty()).then(|| (self.changed.clone(), None));
         }
         code
     }
@@ -336,9 +336,10 @@ impl SqlSession {
             self.began = self.shared.rows().now();
             let lease = self.leases.held.as_ref().map(|(lease, _)| lease);
             let mut open = OpenTransaction::new(self.database.clone(), |database| Some(database.begin()));
-            let kept = self.access_patterns.kept();
+            let (kept, only_reads) = (self.access_patterns.kept(), self.reuse.only_reads());
             open.with_dependent_mut(|_, running| {
                 let Some(transaction) = running else { return };
+                transaction.use_watched(only_reads);
                 transaction.keep_up_to(kept);
                 if let Some(lease) = lease {
                     transaction.releases(lease);

@@ -16,6 +16,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    thread,
     time::{Duration, Instant},
 };
 use yesquel::{Error, LogOptions, Store, fork};
@@ -24,12 +25,24 @@ use yesquel::{Error, LogOptions, Store, fork};
 enum StoreKey {
     Memory(String),
     Folder(PathBuf),
-    Server(yesquel::Address, Option<Duration>, Secrets),
+    /// With its timeout, secrets, and whether the process watches what it reads.
+    Server(yesquel::Address, Option<Duration>, Secrets, bool),
 }
 
 /// Open stores of the process. A folder can be opened only once, and connections find it here. An
-/// entry disappears with the last connection.
-type OpenStores = HashMap<StoreKey, Weak<SharedStore>>;
+/// entry disappears with the last connection, that of a server a while later.
+#[derive(Default)]
+struct OpenStores {
+    known: HashMap<StoreKey, Weak<SharedStore>>,
+    /// Stores without connections, and since when.
+    idle: Vec<(Instant, Arc<SharedStore>)>,
+    /// Whether a thread closes idle stores.
+    has_closer: bool,
+}
+
+/// How long the connection to a server is kept after the last connection of SQLite. Applications
+/// that open one for each request then find what the process has cached.
+const IDLE_TIME: Duration = Duration::from_secs(5);
 
 /// Number of generations of forked processes with separate tables; then they are reused.
 const PROCESSES: usize = 64;
@@ -54,10 +67,12 @@ pub(crate) struct SharedStore {
     has_sizes: AtomicBool,
     /// Fork generation of the process that opened it.
     generation: u32,
+    /// Whether it is kept for a while without connections.
+    may_be_idle: bool,
 }
 
 impl SharedStore {
-    fn new(store: Store) -> Arc<SharedStore> {
+    fn new(store: Store, may_be_idle: bool) -> Arc<SharedStore> {
         Arc::new(SharedStore {
             store,
             rows: Mutex::default(),
@@ -65,6 +80,7 @@ impl SharedStore {
             sizes: Mutex::default(),
             has_sizes: AtomicBool::new(false),
             generation: fork::generation(),
+            may_be_idle,
         })
     }
 }
@@ -150,16 +166,62 @@ impl Drop for StoreRef {
             return;
         }
         // The next opener of the folder must find it either shared or closed.
-        let _opening = open_stores();
-        self.0 = None;
+        let mut open = open_stores();
+        let Some(store) = self.0.take() else { return };
+        if store.may_be_idle && Arc::strong_count(&store) == 1 {
+            open.get_or_insert_default().keep_idle(store);
+        }
     }
 }
 
-/// Returns a store that is already open.
-fn found(open: &mut Option<OpenStores>, which: &StoreKey) -> Option<StoreRef> {
-    let store = open.get_or_insert_default().get(which).and_then(Weak::upgrade)?;
-    // Another generation may have used this table before.
-    (store.generation == fork::generation()).then_some(StoreRef(Some(store)))
+impl OpenStores {
+    /// Returns a store that is already open.
+    fn find(&mut self, which: &StoreKey) -> Option<StoreRef> {
+        let store = self.known.get(which).and_then(Weak::upgrade)?;
+        // Another generation may have used this table before.
+        if store.generation != fork::generation() {
+            return None;
+        }
+        if let Some(place) = self.idle.iter().position(|(_, idle)| Arc::ptr_eq(idle, &store)) {
+            self.idle.swap_remove(place);
+            if !store.store.is_connected() {
+                // The server may have restarted: connect anew, and report if that fails.
+                self.known.remove(which);
+                return None;
+            }
+        }
+        Some(StoreRef(Some(store)))
+    }
+
+    /// Keeps a store without connections for a while.
+    fn keep_idle(&mut self, store: Arc<SharedStore>) {
+        if !self.has_closer {
+            let thread = thread::Builder::new().name("yesquel-idle".to_owned());
+            self.has_closer = thread.spawn(close_idle).is_ok();
+        }
+        if self.has_closer {
+            self.idle.push((Instant::now(), store));
+        }
+    }
+}
+
+/// Closes idle stores when their time is over, until there are none.
+fn close_idle() {
+    loop {
+        thread::sleep(IDLE_TIME);
+        let mut open = open_stores();
+        let open_stores = open.get_or_insert_default();
+        let is_over = |(since, _): &mut (Instant, Arc<SharedStore>)| since.elapsed() >= IDLE_TIME;
+        let gone: Vec<_> = open_stores.idle.extract_if(.., is_over).collect();
+        open_stores.has_closer = !open_stores.idle.is_empty();
+        let ends = !open_stores.has_closer;
+        drop(open);
+        // Closing may take a moment.
+        drop(gone);
+        if ends {
+            return;
+        }
+    }
 }
 
 /// Returns the store of an address.
@@ -173,18 +235,18 @@ pub(crate) fn store_of(address: &DatabaseAddress) -> Result<StoreRef, Error> {
 
 fn shared_of(address: &DatabaseAddress) -> Result<StoreRef, Error> {
     let which = match &address.location {
-        DatabaseLocation::Memory => return Ok(StoreRef(Some(SharedStore::new(Store::in_memory()?)))),
+        DatabaseLocation::Memory => return Ok(StoreRef(Some(SharedStore::new(Store::in_memory()?, false)))),
         DatabaseLocation::SharedMemory => StoreKey::Memory(address.name.clone()),
         DatabaseLocation::Folder(folder) => {
             let full = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
             StoreKey::Folder(full.canonicalize().unwrap_or(full))
         }
         DatabaseLocation::Server(server) => {
-            StoreKey::Server(server.clone(), address.timeout, address.secrets.clone())
+            StoreKey::Server(server.clone(), address.timeout, address.secrets.clone(), address.watches)
         }
     };
     let mut open = open_stores();
-    if let Some(store) = found(&mut open, &which) {
+    if let Some(store) = open.get_or_insert_default().find(&which) {
         return Ok(store);
     }
     let store = match &which {
@@ -192,7 +254,7 @@ fn shared_of(address: &DatabaseAddress) -> Result<StoreRef, Error> {
         StoreKey::Folder(folder) => {
             Store::open_with(folder, LogOptions { durability: address.durability, ..LogOptions::default() })?
         }
-        StoreKey::Server(server, timeout, secrets) => {
+        StoreKey::Server(server, timeout, secrets, watches) => {
             // Do not block others on a slow server.
             drop(open);
             let mut options = secrets.options()?;
@@ -201,8 +263,9 @@ fn shared_of(address: &DatabaseAddress) -> Result<StoreRef, Error> {
                 options.connect_timeout = *timeout;
             }
             let connected = Store::connect(server, options)?;
+            connected.set_watching(*watches);
             open = open_stores();
-            if let Some(store) = found(&mut open, &which) {
+            if let Some(store) = open.get_or_insert_default().find(&which) {
                 // Another thread was first. The new connection must not be dropped under the lock.
                 drop(open);
                 drop(connected);
@@ -211,8 +274,8 @@ fn shared_of(address: &DatabaseAddress) -> Result<StoreRef, Error> {
             connected
         }
     };
-    let store = SharedStore::new(store);
-    let open = open.get_or_insert_default();
+    let store = SharedStore::new(store, matches!(which, StoreKey::Server(..)));
+    let open = &mut open.get_or_insert_default().known;
     open.retain(|_, store| store.strong_count() > 0);
     // The full name of a new folder is known only now.
     let which = match which {

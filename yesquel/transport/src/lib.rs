@@ -2,11 +2,14 @@
 //! implementation for servers at addresses. `yesquel-embedded` has the one for a server in the same
 //! process.
 
+mod group_route;
 mod socket;
 mod wait;
 
+pub use group_route::{GroupRoute, repeat_corrected};
 pub use socket::{
-    Address, AddressError, ConnectError, ConnectStep, DEFAULT_PORT, SocketOptions, SocketTransport,
+    Address, AddressError, ConnectError, ConnectStep, DEFAULT_PORT, KnownCluster, SocketOptions,
+    SocketTransport,
 };
 pub use wait::{CancelCheck, CancelGuard, block_on, check_cancelled, take_cancelled, was_cancelled};
 
@@ -17,7 +20,7 @@ use std::{
 };
 use thiserror::Error;
 use yesquel_model::{ServerId, Timestamp};
-use yesquel_wire::ClientHeartbeat;
+use yesquel_wire::{ClientHeartbeat, Correction, Notice};
 
 /// No reply will come; it is not known whether the request was done.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -38,17 +41,27 @@ pub enum LossCause {
     Disconnected,
     /// The caller has cancelled the call (see [`CancelCheck`]).
     Cancelled,
+    /// No machine that was asked serves the group. The request was examined nowhere.
+    Misdirected,
     /// Another reason: the server cannot be reached, or does not answer in time.
     Other,
 }
 
 impl LossCause {
     fn before(self) -> &'static str {
-        if self == LossCause::Cancelled { "interrupted while waiting for " } else { "the connection to " }
+        match self {
+            LossCause::Cancelled => "interrupted while waiting for ",
+            LossCause::Misdirected => "",
+            LossCause::Disconnected | LossCause::Other => "the connection to ",
+        }
     }
 
     fn after(self) -> &'static str {
-        if self == LossCause::Cancelled { "" } else { " was lost: " }
+        match self {
+            LossCause::Cancelled => "",
+            LossCause::Misdirected => " was not found: ",
+            LossCause::Disconnected | LossCause::Other => " was lost: ",
+        }
     }
 }
 
@@ -74,6 +87,15 @@ pub trait HeartbeatSource: Send + Sync {
 /// Takes the reply to a request that no caller waits for, or the reason for which none will come. It
 /// runs on any thread that uses the transport, and must not use the transport itself.
 pub type ReplyHandler = Box<dyn FnOnce(Result<&[u8], LostCall>) + Send>;
+
+/// What a client learns about the nodes that it watches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WatchEvent {
+    /// One of them changes.
+    Changed(Notice),
+    /// All watches at the server have ended.
+    Lost,
+}
 
 /// The start of the process, or the first time that it was of interest.
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
@@ -103,6 +125,51 @@ pub trait Transport {
     /// those that [`call`](Self::call) has sent before, or when it is lost: it does not connect. If
     /// the process exits, it waits until the server's machine has the request.
     fn send(&self, server: ServerId, request: &[u8], handler: ReplyHandler);
+
+    /// Whether nodes of a server can be watched.
+    fn can_watch(&self, _server: ServerId) -> bool {
+        false
+    }
+
+    /// Takes the correction of a request to a group. Returns whether the transport knows more than
+    /// before of where the group is; the request can then be repeated at once.
+    fn correct(&self, _group: ServerId, _correction: &Correction<'_>) -> bool {
+        false
+    }
+
+    /// Waits before a request is repeated.
+    fn pause(&self, time: Duration) -> impl Future<Output = ()> {
+        async move { wait::sleep(time) }
+    }
+
+    /// The group that has the counters of the cluster.
+    fn home_group(&self) -> ServerId;
+
+    /// Sends a question on the connection by which the client watches nodes, and waits for its
+    /// reply. `None`: the server cannot be watched, and another way must be taken.
+    fn ask_watching(
+        &self,
+        _server: ServerId,
+        _request: &[u8],
+        _see: &mut dyn FnMut(WatchEvent),
+    ) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// Delivers the notices of all changes that the server has acknowledged to any client before
+    /// this call. Sends nothing. Returns false if it would have to wait for another thread's reply;
+    /// with `waits`, it waits.
+    fn take_notices(&self, _server: ServerId, _waits: bool, _see: &mut dyn FnMut(WatchEvent)) -> bool {
+        false
+    }
+
+    /// Ends all watches at a server.
+    fn end_watches(&self, _server: ServerId, _see: &mut dyn FnMut(WatchEvent)) {}
+
+    /// Whether no connection is known to have ended. Sends nothing.
+    fn is_connected(&self) -> bool {
+        true
+    }
 
     /// The time of a monotonic clock.
     fn uptime(&self) -> Duration {
@@ -137,6 +204,43 @@ impl<'b, T: Transport> Transport for &'b T {
 
     fn send(&self, server: ServerId, request: &[u8], handler: ReplyHandler) {
         (**self).send(server, request, handler);
+    }
+
+    fn can_watch(&self, server: ServerId) -> bool {
+        (**self).can_watch(server)
+    }
+
+    fn correct(&self, group: ServerId, correction: &Correction<'_>) -> bool {
+        (**self).correct(group, correction)
+    }
+
+    fn pause(&self, time: Duration) -> impl Future<Output = ()> {
+        (**self).pause(time)
+    }
+
+    fn home_group(&self) -> ServerId {
+        (**self).home_group()
+    }
+
+    fn ask_watching(
+        &self,
+        server: ServerId,
+        request: &[u8],
+        see: &mut dyn FnMut(WatchEvent),
+    ) -> Option<Vec<u8>> {
+        (**self).ask_watching(server, request, see)
+    }
+
+    fn take_notices(&self, server: ServerId, waits: bool, see: &mut dyn FnMut(WatchEvent)) -> bool {
+        (**self).take_notices(server, waits, see)
+    }
+
+    fn end_watches(&self, server: ServerId, see: &mut dyn FnMut(WatchEvent)) {
+        (**self).end_watches(server, see);
+    }
+
+    fn is_connected(&self) -> bool {
+        (**self).is_connected()
     }
 
     fn uptime(&self) -> Duration {

@@ -76,6 +76,18 @@ pub fn check_cancelled() -> bool {
     is_cancelled
 }
 
+/// Sleeps until the time has passed or the thread's check cancels.
+pub(crate) fn sleep(time: Duration) {
+    let until = Instant::now() + time;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        thread::sleep(left.min(CHECK_EVERY));
+        if left <= CHECK_EVERY || check_cancelled() {
+            return;
+        }
+    }
+}
+
 /// Runs something without the check, where calling it is not allowed.
 pub(crate) fn without_cancellation<R>(does: impl FnOnce() -> R) -> R {
     let check = CANCEL_CHECK.take();

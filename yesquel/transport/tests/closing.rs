@@ -11,7 +11,7 @@ use std::{
     thread::{self, JoinHandle},
     time::Duration,
 };
-use yesquel_model::{ServerId, Timestamp};
+use yesquel_model::{ClusterMembership, GroupEpoch, ServerId, Timestamp};
 use yesquel_transport::{Address, SocketOptions, SocketTransport, Transport};
 use yesquel_wire::{
     Reply,
@@ -31,7 +31,8 @@ fn greet(stream: &mut TcpStream) {
         bytes.extend_from_slice(&room[..count]);
     }
     let (server, requests_max, now) = (ServerId(0), 100, Timestamp::from_ms(1_000));
-    let welcome = Welcome::Served { version: VERSIONS.1, server, requests_max, now };
+    let (membership, epoch) = (ClusterMembership::default(), GroupEpoch::FIRST);
+    let welcome = Welcome::Served { version: VERSIONS.1, server, requests_max, now, membership, epoch };
     stream.write_all(&welcome.encode()).unwrap();
 }
 

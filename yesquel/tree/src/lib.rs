@@ -18,6 +18,8 @@ mod search;
 mod split;
 mod stored;
 mod transaction;
+mod watch;
+mod watched;
 mod write;
 
 pub use attributes::REPLIT_BITS;
@@ -37,6 +39,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering::Relaxed},
 };
 use thiserror::Error;
+use watched::WatchedLeaves;
 use yesquel_client::{Client, CommitError, Writes};
 use yesquel_model::{Issuer, KeyRange, LocalId, NodeId, Refusal, ServerId, TreeId};
 use yesquel_transport::Transport;
@@ -122,6 +125,7 @@ pub struct Trees<T> {
     counters: SearchCounters,
     /// Issuers of ids for the nodes of large values.
     issuers: Issuers,
+    watched: WatchedLeaves,
     /// Bytes that a transaction buffers for trees that it creates.
     bulk_load_bytes: AtomicUsize,
 }
@@ -137,6 +141,7 @@ impl<T: Transport> Trees<T> {
             cache: ShardedLock::default(),
             counters: SearchCounters::default(),
             issuers: Issuers::default(),
+            watched: WatchedLeaves::default(),
             bulk_load_bytes: AtomicUsize::new(bulk_load::BULK_LOAD_BYTES),
         }
     }
@@ -145,6 +150,11 @@ impl<T: Transport> Trees<T> {
     /// [send](TreeTransaction::flush_bulk_loads) them.
     pub fn set_bulk_load_bytes(&self, bytes: usize) {
         self.bulk_load_bytes.store(bytes, Relaxed);
+    }
+
+    /// Sets whether later transactions use leaves that the client watches. Default: yes.
+    pub fn set_watching(&self, watches: bool) {
+        self.watched.set_used(watches);
     }
 
     pub(crate) fn bulk_load_bytes(&self) -> usize {

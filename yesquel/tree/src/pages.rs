@@ -3,7 +3,7 @@
 
 use crate::{cache::Goal, page::Page, stored::StoredValue};
 use rustc_hash::FxHashMap;
-use std::rc::Rc;
+use std::sync::Arc;
 use yesquel_model::{Key, NodeId};
 
 /// Default limit on cached bytes: a scan of a large tree must not cache all of it.
@@ -11,9 +11,9 @@ const BYTES_MAX: usize = 16 << 20;
 
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
-    by_node: FxHashMap<NodeId, Rc<Page>>,
+    by_node: FxHashMap<NodeId, Arc<Page>>,
     /// Page used last, with the root of its tree: the next cursor step is mostly within it.
-    last: Option<(NodeId, Rc<Page>)>,
+    last: Option<(NodeId, Arc<Page>)>,
     /// Single entries of trees, which came along with entries that refer to them.
     single: FxHashMap<NodeId, FxHashMap<Key, Option<StoredValue>>>,
     bytes: usize,
@@ -28,19 +28,19 @@ impl Pages {
     }
 
     /// Returns the page used last, if a goal is in it.
-    pub(crate) fn last(&self, root: NodeId, goal: Goal<'_>) -> Option<Rc<Page>> {
+    pub(crate) fn last(&self, root: NodeId, goal: Goal<'_>) -> Option<Arc<Page>> {
         let (own, page) = self.last.as_ref()?;
-        (*own == root && goal.is_in(&page.fence)).then(|| Rc::clone(page))
+        (*own == root && goal.is_in(&page.fence)).then(|| Arc::clone(page))
     }
 
     /// Returns the page of a node, if a goal is in it.
-    pub(crate) fn get(&self, node: NodeId, goal: Goal<'_>) -> Option<&Rc<Page>> {
+    pub(crate) fn get(&self, node: NodeId, goal: Goal<'_>) -> Option<&Arc<Page>> {
         self.by_node.get(&node).filter(|page| goal.is_in(&page.fence))
     }
 
     /// Notes that a page of the tree with this root was used.
-    pub(crate) fn used(&mut self, root: NodeId, page: &Rc<Page>) {
-        self.last = Some((root, Rc::clone(page)));
+    pub(crate) fn used(&mut self, root: NodeId, page: &Arc<Page>) {
+        self.last = Some((root, Arc::clone(page)));
     }
 
     /// Returns what is stored under a key of the tree with this root, if known.
@@ -84,10 +84,14 @@ impl Pages {
 
     /// Caches a page in place of the node's old one. When the limit is exceeded all others are
     /// dropped.
-    pub(crate) fn keep(&mut self, root: NodeId, page: Page) -> Rc<Page> {
-        let page = Rc::new(page);
+    pub(crate) fn keep(&mut self, root: NodeId, page: Page) -> Arc<Page> {
+        self.keep_shared(root, Arc::new(page))
+    }
+
+    /// Like [`keep`](Self::keep), for a page that other transactions use too.
+    pub(crate) fn keep_shared(&mut self, root: NodeId, page: Arc<Page>) -> Arc<Page> {
         self.make_room(weight(&page));
-        let old = self.by_node.insert(page.node, Rc::clone(&page));
+        let old = self.by_node.insert(page.node, Arc::clone(&page));
         self.bytes -= old.map_or(0, |old| weight(&old));
         self.used(root, &page);
         page

@@ -1,9 +1,16 @@
 //! Proofs that keys still have, at the transaction's snapshot, the values that its client knows
 //! from earlier transactions.
 
-use crate::{Tree, TreeError, TreeTransaction, search::Fetched};
+use crate::{
+    Tree, TreeError, TreeTransaction,
+    cache::Goal,
+    page::{Page, PageValue},
+    search::Fetched,
+    watched::WatchUse,
+};
+use std::sync::Arc;
 use yesquel_client::ProofOutcome;
-use yesquel_model::{KeyRange, ServerId};
+use yesquel_model::{KeyRange, NodeId, ServerId};
 use yesquel_transport::Transport;
 use yesquel_wire::Direction;
 
@@ -20,9 +27,30 @@ impl<T: Transport> TreeTransaction<'_, T> {
     /// Requests a proof that a key of a tree has `value`; empty stands for none. The request
     /// travels with the next read. If the value differs, the server also returns the cells of the
     /// root of `other`, which then need no request of their own.
-    pub fn prove(&mut self, tree: Tree, key: &[u8], value: &[u8], other: Tree) {
+    pub fn prove(&mut self, tree: Tree, key: &[u8], value: &[u8], other: Tree) -> Result<(), TreeError> {
         let leaf = self.trees.leaf(tree.root, key);
-        self.view.prove((tree.root, leaf), key, value, other.root);
+        match self.watched_now(tree, leaf, key)? {
+            None => self.view.prove((tree.root, leaf), key, value, other.root),
+            Some(page) => {
+                let there = match page.cells.position(key).map(|at| page.cells.value(at)) {
+                    Ok(PageValue::Whole(there)) => there,
+                    _ => &[],
+                };
+                self.view.proved(tree.root, there, value);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the watched leaf of a key, unless the proof can travel with another request.
+    fn watched_now(&mut self, tree: Tree, leaf: NodeId, key: &[u8]) -> Result<Option<Arc<Page>>, TreeError> {
+        if self.watch_use != WatchUse::AtPresent || self.view.snapshot.is_some() {
+            return Ok(None);
+        }
+        match self.watched(tree, leaf, Goal::At(key)) {
+            Some(page) => Ok(Some(page)),
+            None => self.watch(tree, leaf, Goal::At(key)),
+        }
     }
 
     /// Requests the open proofs of a server now.

@@ -26,6 +26,10 @@ pub(crate) struct PageRequest<'a> {
 }
 
 impl PageRequest<'_> {
+    /// Bytes of a leaf that are fetched at a time. Before it is split, a leaf may exceed a message
+    /// (16 MiB).
+    pub(crate) const BYTES_MAX: u64 = 4 << 20;
+
     /// Requests the whole leaf of a goal.
     pub(crate) fn leaf(goal: Goal<'_>) -> PageRequest<'_> {
         PageRequest { goal, cells_max: u64::MAX, follow: None }
@@ -39,10 +43,6 @@ pub(crate) enum Fetched {
     /// The node does not exist or does not own the key.
     Moved(Option<MovedTo>),
 }
-
-/// Bytes of a leaf that are fetched at a time. Before it is split, a leaf may exceed a message (16
-/// MiB).
-const PAGE_BYTES_MAX: u64 = 4 << 20;
 
 /// Decodes the entries that the cells refer to: their values begin with a key, preceded by its
 /// length.
@@ -151,10 +151,11 @@ impl<T: Transport> Trees<T> {
                     (KeyRange { low: Key::default(), high: key.map(Into::into) }, Direction::Down)
                 }
             };
-            Scan { range, direction, cells_max, bytes_max: PAGE_BYTES_MAX, ..all() }
+            Scan { range, direction, cells_max, bytes_max: PageRequest::BYTES_MAX, ..all() }
         };
         let again = if cells_max == u64::MAX {
-            match self.scan(view, node, (Scan { bytes_max: PAGE_BYTES_MAX, ..all() }, follow)).await? {
+            match self.scan(view, node, (Scan { bytes_max: PageRequest::BYTES_MAX, ..all() }, follow)).await?
+            {
                 // Any child may be the one that is needed.
                 (Fetched::Inner(_), true) => all(),
                 (Fetched::Leaf(page), true) if !goal.is_in(&page.fence) => part(),

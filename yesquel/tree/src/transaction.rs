@@ -3,6 +3,7 @@
 
 mod bulk_load;
 mod commit;
+mod many;
 
 use crate::{
     Tree, TreeError, Trees,
@@ -14,9 +15,10 @@ use crate::{
     savepoint::{Savepoint, Undo, UndoLog},
     search::{FORWARD_STEPS_MAX, PageRequest, check_key},
     stored::{LookupAnswer, StoredValue},
+    watched::WatchUse,
     write::BufferedWrite,
 };
-use std::{cell::Cell, collections::BTreeMap, rc::Rc};
+use std::{cell::Cell, collections::BTreeMap, sync::Arc};
 use yesquel_client::{LeaseHolder, ReadReply, ReadView, SnapshotHold};
 use yesquel_model::{Key, KeyRange, NodeId, ServerId, SmallMap, Timestamp, limits};
 use yesquel_transport::Transport;
@@ -46,6 +48,9 @@ pub struct TreeTransaction<'a, T> {
     has_sent_commit: Cell<bool>,
     pub(crate) undo_log: UndoLog,
     pub(crate) pages: Pages,
+    pub(crate) watch_use: WatchUse,
+    /// For which snapshot the notices of changes were taken.
+    pub(crate) noticed_at: Option<Option<Timestamp>>,
     /// Ranges that cursors need not search again.
     pub(crate) gaps: Gaps,
 }
@@ -59,8 +64,8 @@ enum CachedAnswer {
 }
 
 /// Page of a range known to be empty.
-fn nothing(tree: Tree, fence: KeyRange) -> Rc<Page> {
-    Rc::new(Page { node: tree.root, fence, cells: PageCells::default(), followed: Vec::new() })
+fn nothing(tree: Tree, fence: KeyRange) -> Arc<Page> {
+    Arc::new(Page { node: tree.root, fence, cells: PageCells::default(), followed: Vec::new() })
 }
 
 impl<T: Transport> Trees<T> {
@@ -103,6 +108,8 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
             has_sent_commit: Cell::new(false),
             undo_log: UndoLog::default(),
             pages: Pages::default(),
+            watch_use: WatchUse::default(),
+            noticed_at: None,
             gaps: Gaps::default(),
         }
     }
@@ -185,6 +192,14 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
         key: &[u8],
         leaf: NodeId,
     ) -> Result<Option<Box<[u8]>>, TreeError> {
+        let goal = Goal::At(key);
+        let mut page = self.watched(tree, leaf, goal);
+        if page.is_none() {
+            page = self.watch(tree, leaf, goal)?;
+        }
+        if let Some(page) = page {
+            return self.on_page(tree, &page, key).await;
+        }
         match self.look(tree, leaf, key).await? {
             LookupAnswer::Absent => Ok(None),
             LookupAnswer::Stored(StoredValue::Whole(value)) => Ok(Some(value)),
@@ -321,7 +336,7 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
         &mut self,
         tree: Tree,
         mut wanted: PageRequest<'_>,
-    ) -> Result<Rc<Page>, TreeError> {
+    ) -> Result<Arc<Page>, TreeError> {
         let goal = wanted.goal;
         if self.is_empty_at_servers(tree) {
             return Ok(nothing(tree, KeyRange::all()));
@@ -341,8 +356,14 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
             return Ok(page);
         }
         let guess = self.trees.guess(tree.root, goal);
-        if let Some(page) = self.pages.get(guess.leaf, goal).map(Rc::clone) {
+        if let Some(page) = self.pages.get(guess.leaf, goal).map(Arc::clone) {
             self.pages.used(tree.root, &page);
+            return Ok(page);
+        }
+        if let Some(page) = self.watched(tree, guess.leaf, goal) {
+            return Ok(page);
+        }
+        if let Some(page) = self.watch(tree, guess.leaf, goal)? {
             return Ok(page);
         }
         self.asked += 1;
@@ -353,6 +374,12 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
             self.pages.keep_singles(root, std::mem::take(&mut page.followed));
         }
         Ok(self.pages.keep(tree.root, page))
+    }
+
+    /// Notes that a server was asked.
+    pub(crate) fn note_asked(&mut self) {
+        self.asked += 1;
+        self.hold();
     }
 
     /// Holds the snapshot, if there is one.

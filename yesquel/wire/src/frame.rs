@@ -79,12 +79,18 @@ const PIECE_HEAD: usize = 16;
 impl Outbox {
     /// Adds a message of at most [`MESSAGE_BYTES_MAX`] bytes.
     pub fn push(&mut self, number: u64, bytes: &[u8]) {
-        if bytes.len() > PIECE_BYTES_MAX {
-            self.long_bytes += bytes.len();
-            let waiting = if bytes.len() > LARGE_BYTES { &mut self.large } else { &mut self.long };
-            waiting.push_back(Long { number, bytes: bytes.to_vec(), sent: 0 });
+        self.push_after(number, &[], bytes);
+    }
+
+    /// Adds a message that consists of a short head and the rest.
+    pub fn push_after(&mut self, number: u64, head: &[u8], bytes: &[u8]) {
+        let length = head.len() + bytes.len();
+        if length > PIECE_BYTES_MAX {
+            self.long_bytes += length;
+            let waiting = if length > LARGE_BYTES { &mut self.large } else { &mut self.long };
+            waiting.push_back(Long { number, bytes: [head, bytes].concat(), sent: 0 });
         } else {
-            self.piece(number, true, bytes);
+            self.piece(number, true, head, bytes);
         }
     }
 
@@ -99,17 +105,20 @@ impl Outbox {
     }
 
     /// Adds a piece to the open frame, or to a new one.
-    fn piece(&mut self, number: u64, is_last: bool, bytes: &[u8]) {
+    fn piece(&mut self, number: u64, is_last: bool, head: &[u8], bytes: &[u8]) {
+        let length = head.len() + bytes.len();
         if self.open < self.frames.len() {
             let body = self.frames.len() - self.open - HEAD_BYTES;
-            if body + PIECE_HEAD + bytes.len() > FRAME_BYTES_MAX {
+            if body + PIECE_HEAD + length > FRAME_BYTES_MAX {
                 self.close();
             }
         }
         if self.open == self.frames.len() {
             self.frames.extend_from_slice(&[0; HEAD_BYTES]);
         }
-        ByteWriter(&mut self.frames).number(number).flag(is_last).bytes(bytes);
+        ByteWriter(&mut self.frames).number(number).flag(is_last).number(length as u64);
+        self.frames.extend_from_slice(head);
+        self.frames.extend_from_slice(bytes);
     }
 
     /// Completes the head of the open frame.
@@ -131,7 +140,7 @@ impl Outbox {
         {
             let end = bytes.len().min(*sent + PIECE_BYTES_MAX);
             let is_last = end == bytes.len();
-            self.piece(*number, is_last, &bytes[*sent..end]);
+            self.piece(*number, is_last, &[], &bytes[*sent..end]);
             *sent = end;
             if is_last {
                 self.long_bytes -= end;

@@ -1,14 +1,17 @@
 //! The greeting that client and server exchange before the first frame. `docs/yesquel/wire.md` has
 //! the format.
 
-use crate::{ByteReader, ByteWriter, Malformed};
+use crate::{
+    ByteReader, ByteWriter, Malformed,
+    destination::{epoch, write_epoch},
+};
 use thiserror::Error;
-use yesquel_model::{ServerId, Timestamp};
+use yesquel_model::{ClusterId, ClusterMembership, GroupEpoch, ServerId, Timestamp};
 
 /// First bytes of both greetings; a peer that sends others speaks another protocol.
 pub const MAGIC: [u8; 8] = *b"YESQUEL1";
 /// Lowest and highest protocol version of this code.
-pub const VERSIONS: (u16, u16) = (3, 3);
+pub const VERSIONS: (u16, u16) = (4, 4);
 /// Bytes of a greeting after the magic and the length.
 pub const GREETING_BYTES_MAX: usize = 4096;
 /// Bytes of a credential.
@@ -17,6 +20,45 @@ pub const CREDENTIAL_BYTES_MAX: usize = 1024;
 /// Bit of a client number that marks a lane: a connection beside the client's own, for requests
 /// that may overtake others.
 pub const LANE: u64 = 1 << 63;
+
+/// Lowest bits of a lane's number: which lane of its client it is.
+const LANE_BITS: u32 = 4;
+
+/// Returns the number with which a lane of a client greets.
+pub fn lane(client: u64, lane: u64) -> u64 {
+    LANE | client << LANE_BITS | lane & !(u64::MAX << LANE_BITS)
+}
+
+/// Returns whether a connection that has greeted with a number may send transactions of a client: it
+/// is the client's, or one of its lanes.
+pub fn may_send_for(greeted: u64, client: u64) -> bool {
+    greeted == client || greeted & LANE != 0 && greeted >> LANE_BITS == lane(client, 0) >> LANE_BITS
+}
+
+/// Bits of a client number that mark a connection for notices. The lowest bits are the number in its
+/// socket's name, see [`watcher`].
+const WATCHER: u64 = LANE | 1 << 62;
+const NAME_BITS: u32 = 20;
+
+/// Returns the number with which a client greets on its connection for notices: a server sends
+/// notices only if the socket's name that it sees is the same, so that no program is in between
+/// which could delay them. `name` is the number that Linux has given the socket as its abstract
+/// name.
+pub fn watcher(client: u64, name: u32) -> u64 {
+    (client << NAME_BITS) & !(u64::MAX << 62) | u64::from(name) | WATCHER
+}
+
+/// Returns whether a connection with this client number, from a socket with this name, gets notices.
+pub fn is_watcher(client: u64, name: Option<u32>) -> bool {
+    let named = client & !(u64::MAX << NAME_BITS);
+    client & WATCHER == WATCHER && name.map(u64::from) == Some(named)
+}
+
+/// Returns the number in an abstract socket name that Linux has chosen: five hexadecimal digits.
+pub fn name_number(abstract_name: &[u8]) -> Option<u32> {
+    let digits = std::str::from_utf8(abstract_name).ok().filter(|digits| digits.len() == 5)?;
+    u32::from_str_radix(digits, 16).ok()
+}
 
 /// Bytes before the body: the magic and the body's length.
 const HEAD_BYTES: usize = MAGIC.len() + 4;
@@ -57,6 +99,8 @@ pub struct Hello<'a> {
     pub credential: &'a [u8],
     /// The role.
     pub role: Role,
+    /// The cluster that the client knows and no other one may serve it.
+    pub cluster: Option<ClusterId>,
 }
 
 /// The server's greeting.
@@ -72,6 +116,10 @@ pub enum Welcome {
         requests_max: u32,
         /// The server's clock.
         now: Timestamp,
+        /// The server's cluster.
+        membership: ClusterMembership,
+        /// Epoch of the server's group.
+        epoch: GroupEpoch,
     },
     /// The client is not accepted.
     Refused(Denial),
@@ -100,6 +148,9 @@ pub enum Denial {
         "the server has the maximum of {0} connections: close some, or start it with a larger --clients-max"
     )]
     TooManyConnections(u32),
+    /// The client knows another cluster.
+    #[error("the server belongs to cluster {0}, which is not that of the client")]
+    OtherCluster(ClusterId),
     /// The server accepts no client now.
     #[error("the server is not ready: {0}")]
     NotReady(String),
@@ -141,6 +192,10 @@ impl<'a> Hello<'a> {
                 Role::Client => CLIENT,
                 Role::Peer => PEER,
             });
+            writer.flag(self.cluster.is_some());
+            if let Some(ClusterId(cluster)) = self.cluster {
+                writer.0.extend_from_slice(&cluster);
+            }
         })
     }
 
@@ -161,7 +216,10 @@ impl<'a> Hello<'a> {
             Ok(PEER) => Role::Peer,
             Ok(_) => return Err(before.malformed("an unknown role").into()),
         };
-        Ok(Some((Hello { versions, client, credential, role }, length)))
+        // Earlier releases name no cluster.
+        let names_cluster = !reader.is_done() && reader.flag()?;
+        let cluster = if names_cluster { Some(cluster(&mut reader)?) } else { None };
+        Ok(Some((Hello { versions, client, credential, role, cluster }, length)))
     }
 }
 
@@ -173,29 +231,41 @@ fn version(reader: &mut ByteReader<'_>) -> Result<u16, Malformed> {
     u16::try_from(reader.number()?).map_err(|_| before.malformed("a version beyond 16 bits"))
 }
 
+fn cluster(reader: &mut ByteReader<'_>) -> Result<ClusterId, Malformed> {
+    let (high, low) = (reader.fixed()?, reader.fixed()?);
+    Ok(ClusterId((u128::from(low) << 64 | u128::from(high)).to_le_bytes()))
+}
+
 const SERVED: u8 = 0;
 const VERSION: u8 = 1;
 const CREDENTIAL: u8 = 2;
 const TOO_MANY: u8 = 3;
 const NOT_READY: u8 = 4;
+const OTHER_CLUSTER: u8 = 5;
 
 impl Welcome {
     /// Encodes the greeting.
     pub fn encode(&self) -> Vec<u8> {
         enclose(|writer| {
             match self {
-                Welcome::Served { version, server, requests_max, now } => writer
-                    .byte(SERVED)
-                    .number(u64::from(*version))
-                    .number(u64::from(server.0))
-                    .number(u64::from(*requests_max))
-                    .timestamp(*now),
+                Welcome::Served { version, server, requests_max, now, membership, epoch } => {
+                    writer.byte(SERVED).number(u64::from(*version)).number(u64::from(server.0));
+                    writer.number(u64::from(*requests_max)).timestamp(*now);
+                    writer.0.extend_from_slice(&membership.cluster.0);
+                    writer.number(u64::from(membership.home_group.0));
+                    write_epoch(writer, *epoch);
+                    writer
+                }
                 Welcome::Refused(Denial::Version { lowest, highest }) => {
                     writer.byte(VERSION).number(u64::from(*lowest)).number(u64::from(*highest))
                 }
                 Welcome::Refused(Denial::Credential) => writer.byte(CREDENTIAL),
                 Welcome::Refused(Denial::TooManyConnections(most)) => {
                     writer.byte(TOO_MANY).number(u64::from(*most))
+                }
+                Welcome::Refused(Denial::OtherCluster(cluster)) => {
+                    writer.byte(OTHER_CLUSTER).0.extend_from_slice(&cluster.0);
+                    writer
                 }
                 Welcome::Refused(Denial::NotReady(why)) => writer.byte(NOT_READY).bytes(why.as_bytes()),
             };
@@ -218,7 +288,13 @@ impl Welcome {
                 server: reader.server()?,
                 requests_max: most(&mut reader)?,
                 now: reader.timestamp()?,
+                membership: ClusterMembership {
+                    cluster: cluster(&mut reader)?,
+                    home_group: reader.server()?,
+                },
+                epoch: epoch(&mut reader)?,
             },
+            OTHER_CLUSTER => Welcome::Refused(Denial::OtherCluster(cluster(&mut reader)?)),
             VERSION => Welcome::Refused(Denial::Version {
                 lowest: version(&mut reader)?,
                 highest: version(&mut reader)?,
@@ -248,21 +324,44 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
+    fn a_lane_sends_for_its_client_only() {
+        let clients = [1, 2, 17, 0x0123_4567_89ab_cdef, LANE >> 4, (LANE >> 4) - 1];
+        for client in clients {
+            let lanes: std::collections::BTreeSet<u64> = (0..16).map(|number| lane(client, number)).collect();
+            assert_eq!(lanes.len(), 16);
+            for other in clients {
+                assert_eq!(may_send_for(other, client), other == client);
+                assert!(
+                    lanes
+                        .iter()
+                        .all(|lane| lane & LANE != 0 && may_send_for(*lane, other) == (other == client))
+                );
+            }
+        }
+    }
+
+    #[test]
     fn greetings_round_trip_and_wait_for_their_last_byte() {
-        let hello = Hello { versions: (1, 7), client: u64::MAX, credential: b"secret", role: Role::Peer };
-        let bytes = hello.encode();
-        assert_eq!(Hello::decode(&bytes), Ok(Some((hello, bytes.len()))));
-        for length in 0..bytes.len() {
-            assert_eq!(Hello::decode(&bytes[..length]), Ok(None));
+        for cluster in [None, Some(ClusterId([7; 16]))] {
+            let (versions, client, role) = ((1, 7), u64::MAX, Role::Peer);
+            let hello = Hello { versions, client, credential: b"secret", role, cluster };
+            let bytes = hello.encode();
+            assert_eq!(Hello::decode(&bytes), Ok(Some((hello, bytes.len()))));
+            for length in 0..bytes.len() {
+                assert_eq!(Hello::decode(&bytes[..length]), Ok(None));
+            }
         }
         let served = Welcome::Served {
             version: 1,
             server: ServerId(3),
             requests_max: 4096,
             now: Timestamp::from_ms(1_000),
+            membership: ClusterMembership { cluster: ClusterId([9; 16]), home_group: ServerId(300) },
+            epoch: GroupEpoch { era: 2, index: u64::MAX },
         };
         for welcome in [
             served,
+            Welcome::Refused(Denial::OtherCluster(ClusterId([1; 16]))),
             Welcome::Refused(Denial::Version { lowest: 2, highest: 3 }),
             Welcome::Refused(Denial::Credential),
             Welcome::Refused(Denial::TooManyConnections(1_000)),
@@ -288,9 +387,26 @@ mod tests {
 
     #[test]
     fn the_highest_common_version_is_chosen() {
-        assert_eq!(common_version((1, 9)), Ok(3));
-        assert_eq!(common_version((4, 9)), Err(Denial::Version { lowest: 3, highest: 3 }));
-        assert_eq!(common_version((0, 2)), Err(Denial::Version { lowest: 3, highest: 3 }));
+        assert_eq!(common_version((1, 9)), Ok(4));
+        assert_eq!(common_version((5, 9)), Err(Denial::Version { lowest: 4, highest: 4 }));
+        assert_eq!(common_version((0, 3)), Err(Denial::Version { lowest: 4, highest: 4 }));
+    }
+
+    /// Version 3, byte for byte: its greetings are understood well enough to refuse them.
+    #[test]
+    fn the_greetings_of_version_3_are_refused_by_their_version() {
+        let hello = enclose(|writer| {
+            writer.number(3).number(3).fixed(7).bytes(b"secret").byte(CLIENT);
+        });
+        let (hello, length) = Hello::decode(&hello).unwrap().unwrap();
+        assert_eq!((hello.versions, hello.cluster, length), ((3, 3), None, 12 + 2 + 8 + 7 + 1));
+        assert_eq!(common_version(hello.versions), Err(Denial::Version { lowest: 4, highest: 4 }));
+        // A server of version 3 answers a client of this one with its versions.
+        let welcome = enclose(|writer| {
+            writer.byte(VERSION).number(3).number(3);
+        });
+        let refused = Welcome::Refused(Denial::Version { lowest: 3, highest: 3 });
+        assert_eq!(Welcome::decode(&welcome), Ok(Some((refused, welcome.len()))));
     }
 
     proptest! {

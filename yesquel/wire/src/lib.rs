@@ -7,10 +7,12 @@
 
 mod answer;
 mod bytes;
+mod destination;
 pub mod frame;
 pub mod greeting;
 mod heartbeat;
 mod large_value;
+mod notice;
 mod operation;
 mod participants;
 mod peer_report;
@@ -22,8 +24,10 @@ pub mod status;
 
 pub use answer::{Answer, AnswerWriter, Answers, CellValue, Cells, Followed, MovedTo};
 pub use bytes::{ByteReader, ByteWriter, Malformed};
+pub use destination::{Correction, Destination, EncodedDestination, GroupLocation};
 pub use heartbeat::ClientHeartbeat;
 pub use large_value::{LargeValue, NODE_PIECES, PIECE_BYTES};
+pub use notice::Notice;
 pub use operation::{Attribute, Expect, NewNode, NodeKind, NodeOperation, Operations, WriteOperation};
 pub use participants::Participants;
 pub use peer_report::PeerReport;

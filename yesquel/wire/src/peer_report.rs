@@ -1,7 +1,10 @@
 //! What servers regularly tell each other.
 
-use crate::{ByteReader, ByteWriter, HorizonReport, Malformed};
-use yesquel_model::{ServerId, Timestamp};
+use crate::{
+    ByteReader, ByteWriter, HorizonReport, Malformed,
+    destination::{address, epoch, write_epoch},
+};
+use yesquel_model::{GroupEpoch, ServerId, Timestamp};
 
 /// First byte of the message, which no request has.
 const PEER_REPORT: u8 = 64;
@@ -19,6 +22,10 @@ pub struct PeerReport {
     pub more: bool,
     /// The group's horizon, and what it has prepared below.
     pub horizon: HorizonReport,
+    /// The group's epoch.
+    pub epoch: GroupEpoch,
+    /// An address at which others reach the group; empty: it knows none.
+    pub address: Box<str>,
 }
 
 impl PeerReport {
@@ -35,6 +42,8 @@ impl PeerReport {
         writer.byte(PEER_REPORT).number(u64::from(self.server.0)).number(self.wall_ms);
         writer.timestamp(oldest).timestamp(next).byte(self.more.into());
         writer.bytes(&self.horizon.encode());
+        write_epoch(&mut writer, self.epoch);
+        writer.bytes(self.address.as_bytes());
         bytes
     }
 
@@ -55,7 +64,8 @@ impl PeerReport {
             _ => return Err(before.malformed("a flag that is neither 0 nor 1")),
         };
         let horizon = HorizonReport::decode(reader.bytes()?)?;
-        Ok(PeerReport { server, wall_ms, oldest, more, horizon })
+        let (epoch, address) = (epoch(&mut reader)?, address(&mut reader)?.into());
+        Ok(PeerReport { server, wall_ms, oldest, more, horizon, epoch, address })
     }
 }
 
@@ -70,7 +80,8 @@ mod tests {
             let prepared = vec![TxnId { client: 3, number: 4 }];
             let horizon = HorizonReport { horizon: Timestamp(7), prepared };
             let wall_ms = 1_700_000_000_000;
-            let report = PeerReport { server: ServerId(7), wall_ms, oldest, more, horizon };
+            let (epoch, address) = (GroupEpoch { era: 0, index: 300 }, "a:7411".into());
+            let report = PeerReport { server: ServerId(7), wall_ms, oldest, more, horizon, epoch, address };
             let bytes = report.encode();
             assert!(PeerReport::is_report(&bytes));
             assert_eq!(PeerReport::decode(&bytes), Ok(report));

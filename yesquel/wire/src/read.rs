@@ -110,6 +110,13 @@ pub enum Question<'a> {
         /// The other node.
         other: NodeId,
     },
+    /// Asks for a [`Notice`](crate::Notice) when the node changes. The answer is
+    /// [`Answer::Same`](crate::Answer::Same) if one will come and nothing has changed since the
+    /// snapshot, and otherwise [`Answer::Absent`](crate::Answer::Absent).
+    Watch {
+        /// The node.
+        node: NodeId,
+    },
 }
 
 const LOOKUP: u8 = 0;
@@ -119,6 +126,7 @@ const ATTRIBUTE: u8 = 3;
 const FOLLOW_UP: u8 = 4;
 const FOLLOW_DOWN: u8 = 5;
 const PROOF: u8 = 6;
+const WATCH: u8 = 7;
 
 impl<'a> Question<'a> {
     /// The node that is asked.
@@ -127,7 +135,8 @@ impl<'a> Question<'a> {
         | Question::Scan { node, .. }
         | Question::Attribute { node, .. }
         | Question::Follow { node, .. }
-        | Question::Proof { node, .. }) = self;
+        | Question::Proof { node, .. }
+        | Question::Watch { node }) = self;
         *node
     }
 
@@ -138,7 +147,7 @@ impl<'a> Question<'a> {
             Question::Scan { scan, .. } | Question::Follow { scan, .. } => {
                 scan.near.as_ref().unwrap_or(&scan.range.low)
             }
-            Question::Attribute { .. } => &[],
+            Question::Attribute { .. } | Question::Watch { .. } => &[],
         }
     }
 
@@ -164,6 +173,9 @@ impl<'a> Question<'a> {
             }
             Question::Attribute { node, id } => {
                 writer.byte(ATTRIBUTE).node(*node).number(u64::from(*id));
+            }
+            Question::Watch { node } => {
+                writer.byte(WATCH).node(*node);
             }
         }
     }
@@ -213,6 +225,7 @@ impl<'a> Question<'a> {
                     id: id.map_err(|_| before.malformed("an attribute beyond 16 bits"))?,
                 }
             }
+            WATCH => Question::Watch { node },
             _ => return Err(before.malformed("an unknown question")),
         })
     }

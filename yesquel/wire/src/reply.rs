@@ -1,7 +1,9 @@
 //! Replies of a server.
 
 use crate::{
-    Answer, AnswerWriter, Answers, ByteReader, ByteWriter, Decision, Malformed, Participants, answer::answer,
+    Answer, AnswerWriter, Answers, ByteReader, ByteWriter, Correction, Decision, Malformed, Participants,
+    answer::answer,
+    destination::{LOCATED, NOT_LEADER, WRONG_GROUP},
 };
 use yesquel_model::{Conflict, NodeId, Refusal, Timestamp, TooFarAhead};
 
@@ -73,6 +75,8 @@ pub enum Reply<'a> {
     Leased(Timestamp),
     /// Reply to `Inspect`: JSON of a type in [`status`](crate::status).
     Report(&'a [u8]),
+    /// Reply to any request: it was not examined.
+    Corrected(Correction<'a>),
 }
 
 const ANSWERS: u8 = 1;
@@ -94,6 +98,7 @@ const VOTE_WAITING: u8 = 16;
 const VOTE_FORGOTTEN: u8 = 17;
 const COVERED: u8 = 18;
 const ENDED: u8 = 19;
+// 20 to 22 are corrections.
 
 impl<'a> Reply<'a> {
     /// Appends a reply to `Read`, whose answers `answer` writes.
@@ -176,6 +181,7 @@ impl<'a> Reply<'a> {
             Reply::Report(json) => {
                 writer.byte(REPORT).bytes(json);
             }
+            Reply::Corrected(correction) => correction.write(&mut writer),
         }
     }
 
@@ -220,6 +226,9 @@ impl<'a> Reply<'a> {
             TAKEN => Reply::Taken(reader.number()?),
             LEASED => Reply::Leased(reader.timestamp()?),
             REPORT => Reply::Report(reader.bytes()?),
+            tag @ (WRONG_GROUP | LOCATED | NOT_LEADER) => {
+                Reply::Corrected(Correction::read(tag, &mut reader)?)
+            }
             _ => return Err(before.malformed("an unknown reply")),
         };
         reader.finish()?;
@@ -334,9 +343,8 @@ fn read_refusal(reader: &mut ByteReader<'_>) -> Result<Refusal, Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CellValue, MovedTo, NodeKind};
-    use yesquel_model::KeyRange;
-    use yesquel_model::{ServerId, TreeId, TxnId};
+    use crate::{CellValue, GroupLocation, MovedTo, NodeKind};
+    use yesquel_model::{GroupEpoch, KeyRange, ServerId, TreeId, TxnId};
 
     #[test]
     fn replies_round_trip() {
@@ -366,6 +374,8 @@ mod tests {
             Refusal::Full(node),
         ];
         let refused = refusals.into_iter().zip([None, Some(0), Some(300)].into_iter().cycle());
+        let epoch = GroupEpoch { era: 1, index: 700 };
+        let location = GroupLocation { group: ServerId(3), epoch, address: "a:7411" };
         let others = [
             Reply::Committed(at),
             Reply::Voted(at),
@@ -384,7 +394,20 @@ mod tests {
             Reply::Taken(u64::MAX),
             Reply::Leased(Timestamp(7)),
             Reply::Report(b"{}"),
+            Reply::Corrected(Correction::WrongGroup(None)),
+            Reply::Corrected(Correction::WrongGroup(Some(location))),
+            Reply::Corrected(Correction::NotLeader { term: 300, leader: "b:7411" }),
+            Reply::Corrected(Correction::NotLeader { term: 0, leader: "" }),
         ];
+        for reply in &others {
+            let mut bytes = Vec::new();
+            reply.write(&mut bytes);
+            let correction = match reply {
+                Reply::Corrected(correction) => Some(*correction),
+                _ => None,
+            };
+            assert_eq!(Correction::of(&bytes), correction);
+        }
         let refused = refused.map(|(refusal, operation)| Reply::Refused { operation, refusal });
         for reply in refused.chain(others) {
             let mut bytes = Vec::new();

@@ -3,7 +3,7 @@
 use crate::{
     ByteReader, ByteWriter, Malformed, Operations, Participants, PeerReport, Question, Questions,
     TransactionList,
-    greeting::{LANE, Role},
+    greeting::{Role, may_send_for},
 };
 use yesquel_model::{KeyRange, NodeId, Timestamp, TreeId, TxnId};
 
@@ -135,15 +135,13 @@ pub enum Request<'a> {
         /// All numbers are above this one.
         above: u64,
     },
-    /// Takes a lease: for some time no other client writes or guards keys of a range, at this
-    /// server.
+    /// Takes a lease: for some time no other client writes or guards keys of some ranges, at this
+    /// server. All of them are granted at once.
     Lease {
         /// Name of the lease; transactions of its client state its number.
         holder: TxnId,
-        /// The tree.
-        tree: TreeId,
-        /// The keys.
-        range: KeyRange,
+        /// The ranges, of any trees.
+        ranges: Vec<(TreeId, KeyRange)>,
         /// Duration in milliseconds.
         ms: u64,
         /// Milliseconds that the request may wait for its turn; zero: it is refused at once.
@@ -301,8 +299,11 @@ impl<'a> Request<'a> {
             Request::Take { node, count, above } => {
                 writer.byte(TAKE).node(*node).number(*count).number(*above);
             }
-            Request::Lease { holder, tree, range, ms, wait_ms, seen } => {
-                writer.byte(LEASE).txn(*holder).number(tree.number()).range(range);
+            Request::Lease { holder, ranges, ms, wait_ms, seen } => {
+                writer.byte(LEASE).txn(*holder).number(ranges.len() as u64);
+                for (tree, range) in ranges {
+                    writer.number(tree.number()).range(range);
+                }
                 writer.number(*ms).number(*wait_ms).timestamp(*seen);
             }
             Request::Release { holder } => {
@@ -376,13 +377,13 @@ impl<'a> Request<'a> {
         if bytes.first() == Some(&READ) { Request::decode(bytes).ok() } else { None }
     }
 
-    /// Whether a connection may send a request of these bytes: only servers may ask for the votes of
-    /// other clients' transactions, decide them, or ask in the name of a participant.
+    /// Whether a connection may send a request of these bytes: a client names its own transactions
+    /// only, and only servers may ask in the name of a participant, for ends, or report.
     pub fn is_permitted(bytes: &[u8], role: Role, client: u64) -> bool {
         let mut reader = ByteReader::new(bytes);
         match (role, reader.byte()) {
-            (Role::Client, Ok(tag @ (RESOLVE | COMMITTED | ABORTED))) => {
-                let is_own = |txn: TxnId| txn.client == client & !LANE;
+            (Role::Client, Ok(tag @ (COMMIT..=RESOLVE | OUTCOME | STAGE..=RELEASE))) => {
+                let is_own = |txn: TxnId| may_send_for(client, txn.client);
                 let is_voter =
                     || matches!(Request::decode(bytes), Ok(Request::Resolve { is_voter: true, .. }));
                 // What is malformed is refused as such.
@@ -461,8 +462,10 @@ impl<'a> Request<'a> {
             INSPECT_AFTER => Request::InspectAfter { node: reader.node()? },
             LEASE => Request::Lease {
                 holder: reader.txn()?,
-                tree: tree(&mut reader)?,
-                range: reader.range()?,
+                // Each range takes some of the bytes that are left.
+                ranges: (0..reader.number()?)
+                    .map(|_| Ok((tree(&mut reader)?, reader.range()?)))
+                    .collect::<Result<_, Malformed>>()?,
                 ms: reader.number()?,
                 wait_ms: reader.number()?,
                 seen: reader.timestamp()?,
@@ -538,8 +541,7 @@ mod tests {
             Request::Ended { client: 9, transactions },
             Request::Lease {
                 holder: txn,
-                tree: node.tree,
-                range: KeyRange::from(*b"k"),
+                ranges: vec![(node.tree, KeyRange::from(*b"k")), (node.tree, KeyRange::all())],
                 ms: 300,
                 wait_ms: 20,
                 seen,

@@ -23,6 +23,8 @@ pub struct ServerStatus {
     pub log: LogStatus,
     /// Transactions.
     pub transactions: TransactionStatus,
+    /// The commit of transactions over several groups.
+    pub commit_protocol: CommitProtocolStatus,
     /// Snapshots.
     pub snapshots: SnapshotStatus,
     /// Connections by sockets.
@@ -111,6 +113,71 @@ pub struct TransactionStatus {
     pub horizon: u64,
 }
 
+/// The commit of transactions over several groups.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CommitProtocolStatus {
+    /// Undecided transactions by milliseconds since their votes, or since the start.
+    pub undecided_by_age: Vec<Bucket>,
+    /// Recoveries since the start.
+    pub recoveries: RecoveryStatus,
+    /// Messages received since the start.
+    pub messages: CommitMessageCounts,
+    /// Commits by the number of their groups, each counted at the first of them. Those of one group
+    /// are [`RequestStatus::commits`].
+    pub by_groups: Vec<Bucket>,
+    /// Prepares that were refused because of another prepared transaction.
+    pub refused_prepared: u64,
+    /// How old transactions are that may not vote any more, in milliseconds.
+    pub horizon_age_ms: u64,
+}
+
+/// Recoveries of prepared transactions, by what has started them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RecoveryStatus {
+    /// A request waited for the transaction.
+    pub waiter: RecoveryCounts,
+    /// The connection of its client had ended.
+    pub connection: RecoveryCounts,
+    /// Another transaction of its client was recovered.
+    pub client: RecoveryCounts,
+    /// Its vote was old.
+    pub age: RecoveryCounts,
+}
+
+/// Recoveries and their results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RecoveryCounts {
+    /// Those that were started.
+    pub started: u64,
+    /// Those that have found a commit.
+    pub committed: u64,
+    /// Those that have found an abort.
+    pub aborted: u64,
+    /// Those whose transaction the client has decided meanwhile.
+    pub by_client: u64,
+}
+
+/// Messages of commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CommitMessageCounts {
+    /// Commits of this group alone.
+    pub commits: u64,
+    /// Requests for a vote.
+    pub prepares: u64,
+    /// Decisions.
+    pub decisions: u64,
+    /// Parts of large transactions, and their releases.
+    pub stages: u64,
+    /// Questions of clients and other groups for a vote.
+    pub vote_questions: u64,
+    /// Questions of clients for the outcome of a commit of this group alone.
+    pub outcome_questions: u64,
+}
+
 /// Snapshots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -183,6 +250,8 @@ pub struct RequestStatus {
     pub waits: u64,
     /// Times that the other participants of a prepared transaction were asked for their votes.
     pub recoveries: u64,
+    /// Requests for another group, or with another epoch of the group.
+    pub wrong_group: u64,
 }
 
 /// A tree.

@@ -126,6 +126,7 @@ impl<'a> ServerCatalog<'a> {
     ) -> Result<[Option<Tree>; N], Error> {
         check_name(database)?;
         let mut transaction = self.trees.begin();
+        transaction.use_watched(self.server, true);
         transaction.get_near(self.tree(), &database_key(database)).await?;
         let number = self.number(&mut transaction, database).await?;
         let mut maps = [None; N];

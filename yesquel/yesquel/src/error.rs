@@ -60,6 +60,15 @@ pub enum Error {
     /// Another client holds a [lease](crate::Lease) there: wait and retry.
     #[error("{0}")]
     Leased(Refusal),
+    /// A new server with peers joins the cluster of the one with the lowest number, which does not
+    /// answer.
+    #[error("a new server joins the cluster of server {server}, which must be started first: {error}")]
+    NoFounder {
+        /// The server that founds the cluster.
+        server: u16,
+        /// Why it cannot be asked.
+        error: ConnectError,
+    },
     /// The row numbers of the map are used up.
     #[error("there are no numbers left for rows of the map")]
     NoRowIds,

@@ -3,12 +3,13 @@
 use crate::{
     Error,
     identity::Identity,
-    peers::{PeerOptions, Peers},
+    peers::{PeerOptions, Peers, founded},
     stop_flag::StopFlag,
 };
 use std::{
     io,
     ops::ControlFlow,
+    sync::mpsc::{self, Receiver, SyncSender, TrySendError},
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -83,7 +84,12 @@ impl Host {
         peers: &PeerOptions,
     ) -> Result<Host, Error> {
         let settings = with_peers(settings, peers);
-        Host::around(EmbeddedServer::in_memory_with(settings, time, others), settings, peers)
+        let founded = founded(settings.server, client_number(), peers)?;
+        let embedded = EmbeddedServer::in_memory_with(settings, time, others);
+        if let Some(membership) = founded {
+            embedded.core().join(membership);
+        }
+        Host::around(embedded, settings, peers)
     }
 
     /// Opens a server on a data folder; creates the folder if it does not exist.
@@ -99,7 +105,7 @@ impl Host {
 
     /// Like [`open`](Self::open), for a server that shares transactions with others.
     pub fn open_with_peers(
-        folder: DataFolder,
+        mut folder: DataFolder,
         settings: EngineSettings,
         options: LogOptions,
         time: impl Time + 'static,
@@ -107,6 +113,11 @@ impl Host {
         peers: &PeerOptions,
     ) -> Result<Host, Error> {
         let settings = with_peers(settings, peers);
+        if folder.is_new()?
+            && let Some(membership) = founded(settings.server, client_number(), peers)?
+        {
+            folder.join(membership);
+        }
         let opened = EmbeddedServer::open_with(folder, settings, options, time, others);
         Host::around(opened?, settings, peers)
     }
@@ -123,8 +134,10 @@ impl Host {
         let server = settings.server;
         let ending = StopFlag::default();
         let (served, ends) = (embedded.clone(), ending.clone());
+        let (serving, serves) = mpsc::sync_channel(1);
+        let serving = Some(serving).filter(|_| has_peers);
         let thread = thread::Builder::new().name("yesquel-maintenance".to_owned());
-        let maintenance = thread.spawn(move || maintain(&served, &settings, &peers, &ends));
+        let maintenance = thread.spawn(move || maintain(&served, &settings, &peers, &ends, serving));
         let maintenance = maintenance.map_err(thread_error)?;
         let mut host = Host {
             embedded,
@@ -140,7 +153,7 @@ impl Host {
             // The server serves nothing before it has compared its clock, which needs its sockets.
             let (served, ends) = (host.embedded.clone(), host.ending.clone());
             let thread = thread::Builder::new().name("yesquel-catalog".to_owned());
-            let thread = thread.spawn(move || create_catalog_later(&served, server, &ends));
+            let thread = thread.spawn(move || create_catalog_later(&served, server, &ends, &serves));
             host.catalog = Some(thread.map_err(thread_error)?);
         } else {
             create_catalog(&host.embedded, server)?;
@@ -185,15 +198,20 @@ fn create_catalog(embedded: &EmbeddedServer, server: ServerId) -> Result<(), Tre
     Ok(())
 }
 
-/// Creates the catalog as soon as the server serves.
-fn create_catalog_later(embedded: &EmbeddedServer, server: ServerId, ending: &StopFlag) {
+/// Creates the catalog as soon as the server serves, which the channel announces.
+fn create_catalog_later(
+    embedded: &EmbeddedServer,
+    server: ServerId,
+    ending: &StopFlag,
+    serves: &Receiver<()>,
+) {
     let _guard = ending.cancel_calls();
     while !ending.is_set() {
-        match create_catalog(embedded, server) {
-            Err(error) if !embedded.core().clock_state().serves() => {
+        match create_catalog(embedded, server).map_err(Error::from) {
+            Err(error @ Error::ClockDiffers(_)) => {
                 tracing::warn!(%error, "the server serves nothing until its clock is right");
-                while !ending.is_set() && !embedded.core().clock_state().serves() {
-                    thread::sleep(TICK);
+                if serves.recv().is_err() {
+                    return;
                 }
             }
             Err(error) => return tracing::error!(%error, "the catalog cannot be created"),
@@ -202,8 +220,15 @@ fn create_catalog_later(embedded: &EmbeddedServer, server: ServerId, ending: &St
     }
 }
 
-/// Splits large nodes and ticks until the server stops.
-fn maintain(embedded: &EmbeddedServer, settings: &EngineSettings, peers: &Peers, ending: &StopFlag) {
+/// Splits large nodes and ticks until the server stops. Announces that the server serves, until the
+/// receiver is gone.
+fn maintain(
+    embedded: &EmbeddedServer,
+    settings: &EngineSettings,
+    peers: &Peers,
+    ending: &StopFlag,
+    mut serving: Option<SyncSender<()>>,
+) {
     let (server, techniques) = (settings.server, settings.techniques);
     let client = Client::new(embedded.clone(), client_number());
     let maintainer = Maintainer::new(client, server, techniques);
@@ -211,6 +236,10 @@ fn maintain(embedded: &EmbeddedServer, settings: &EngineSettings, peers: &Peers,
     while !ending.is_set() {
         let work = embedded.core().wait_for_work(TICK);
         embedded.tick();
+        serving = serving.filter(|serving| {
+            !embedded.core().clock_state().serves()
+                || serving.try_send(()) != Err(TrySendError::Disconnected(()))
+        });
         peers.ask(embedded.core().take_queries());
         let performed = maintainer.perform(work, plan, |_, node, done| log_failure(node, done, ending));
         if block_on(performed).is_break() {

@@ -2,20 +2,20 @@
 
 use crate::{Database, Error, Map, Transaction, range::range_of};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     ops::RangeBounds,
     time::{Duration, Instant},
 };
 use yesquel_client::LeaseHolder;
-use yesquel_model::{KeyRange, NodeId};
+use yesquel_model::{KeyRange, NodeId, ServerId};
 use yesquel_transport::{block_on, check_cancelled};
 
 /// Longest wait of one request, far below the time after which a silent server counts as lost. The
 /// request keeps its place until the next one.
 const WAIT_MAX: Duration = Duration::from_millis(500);
 
-/// Lease of a range of a map. Until it expires, commits and guards of other clients in the range fail
+/// Lease of a range of a map, or of several ranges. Until it expires, commits and guards of other clients in the range fail
 /// with [`Error::Leased`], and transactions that [`begin`](Lease::begin) here never conflict there.
 /// Reads are not affected. Dropping it releases it.
 ///
@@ -38,15 +38,15 @@ const WAIT_MAX: Duration = Duration::from_millis(500);
 /// ```
 pub struct Lease {
     database: Database,
-    map: Map,
-    range: KeyRange,
+    /// In the order of the trees.
+    ranges: Vec<(Map, KeyRange)>,
     holder: LeaseHolder,
     is_held: bool,
 }
 
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lease").field("map", &self.map).field("range", &self.range).finish_non_exhaustive()
+        f.debug_struct("Lease").field("ranges", &self.ranges).finish_non_exhaustive()
     }
 }
 
@@ -65,34 +65,46 @@ impl Lease {
     }
 
     fn request(&self, time: Duration, wait: Duration) -> Result<(), Error> {
-        let (root, range) = (self.map.tree.root(), self.range.clone());
-        wait_for_lease(&self.database, root, range, &self.holder, time, wait)
+        let ranges = self.ranges.iter().map(|(map, range)| (map.tree.root(), range.clone()));
+        wait_for_leases(&self.database, ranges, &self.holder, time, wait)
+    }
+
+    /// Its servers, each once.
+    fn servers(&self) -> BTreeSet<ServerId> {
+        servers_of(self.maps())
     }
 
     /// Takes the lease, or takes it again, for `time`. Waits for its turn for `timeout` at most, and
     /// keeps its place for a second more, so that it may be called again after [`Error::Leased`].
     pub fn take(&mut self, time: Duration, timeout: Duration) -> Result<(), Error> {
         let taken = self.request(time, timeout);
-        // After a cancellation the server may still grant the lease, which must then be released.
-        self.is_held |= matches!(taken, Ok(()) | Err(Error::Interrupted(_)));
+        // After a cancellation the server may still grant the lease, which must then be released. Of
+        // several servers, some may have granted it.
+        self.is_held |= matches!(taken, Ok(()) | Err(Error::Interrupted(_))) || self.servers().len() > 1;
         taken
     }
 
     /// Leases for its holder everything that a transaction writes or guards, for `time`. Waits for
-    /// its turns for `timeout` at most. The release of the lease ends these leases, too.
+    /// its turns for `timeout` at most. The release of the lease ends these leases, too, at its
+    /// servers; at others they expire.
     pub fn take_for(
         &self,
         transaction: &Transaction<'_>,
         time: Duration,
         timeout: Duration,
     ) -> Result<(), Error> {
-        let until = Instant::now() + timeout;
-        wait_for_leases(&self.database, &transaction.inner.touched(), &self.holder, time, until)
+        wait_for_leases(&self.database, transaction.inner.touched(), &self.holder, time, timeout)
     }
 
-    /// Returns the map.
-    pub fn map(&self) -> Map {
-        self.map
+    /// Returns the maps.
+    pub fn maps(&self) -> impl Iterator<Item = Map> {
+        self.ranges.iter().map(|(map, _)| *map)
+    }
+
+    /// Returns whether a [commit](Transaction::releases) that writes to these maps releases the lease:
+    /// it is sent to all of its servers.
+    pub fn is_released_by(&self, written: &[Map]) -> bool {
+        self.servers().is_subset(&servers_of(written.iter().copied()))
     }
 
     /// Releases the lease.
@@ -109,9 +121,15 @@ impl Lease {
         if !std::mem::take(&mut self.is_held) {
             return Ok(());
         }
-        let server = self.map.tree.root().server;
-        Ok(block_on(self.database.trees().client().release(server, &self.holder))?)
+        for server in self.servers() {
+            block_on(self.database.trees().client().release(server, &self.holder))?;
+        }
+        Ok(())
     }
+}
+
+fn servers_of(maps: impl Iterator<Item = Map>) -> BTreeSet<ServerId> {
+    maps.map(|map| map.tree.root().server).collect()
 }
 
 impl Drop for Lease {
@@ -131,21 +149,24 @@ impl Database {
         time: Duration,
         timeout: Duration,
     ) -> Result<Lease, Error> {
-        let mut lease = self.lease_to_take(map, range)?;
+        let mut lease = self.lease_to_take([(map, range)])?;
         lease.take(time, timeout)?;
         Ok(lease)
     }
 
-    /// Returns a lease that is not held yet: see [`Lease::take`].
-    pub fn lease_to_take<K: AsRef<[u8]>>(
+    /// Returns a lease of ranges that is not held yet: see [`Lease::take`].
+    pub fn lease_to_take<K: AsRef<[u8]>, R: RangeBounds<K>>(
         &self,
-        map: Map,
-        range: impl RangeBounds<K>,
+        ranges: impl IntoIterator<Item = (Map, R)>,
     ) -> Result<Lease, Error> {
-        self.store().tree_of(map)?;
+        let range = |(map, range): (Map, R)| {
+            self.store().tree_of(map)?;
+            Ok((map, range_of(&range).with_short_bounds()))
+        };
+        let mut ranges = ranges.into_iter().map(range).collect::<Result<Vec<_>, Error>>()?;
+        ranges.sort_by_key(|(map, _)| map.tree.root());
         let holder = self.trees().client().new_lease_holder();
-        let range = range_of(&range).with_short_bounds();
-        Ok(Lease { database: self.clone(), map, range, holder, is_held: false })
+        Ok(Lease { database: self.clone(), ranges, holder, is_held: false })
     }
 }
 
@@ -157,47 +178,40 @@ impl Transaction<'_> {
 
     /// Like [`within_lease`](Self::within_lease), and the commit also releases the lease, in the
     /// same message, if [one was sent](Self::has_sent_commit) and has written or guarded something
-    /// in its map: then call [`Lease::forget`].
+    /// [at its servers](Lease::is_released_by): then call [`Lease::forget`].
     pub fn releases(&mut self, lease: &Lease) {
         self.inner.within_lease(&lease.holder.ending());
     }
 }
 
-/// Takes leases in the order of their ranges, which is the same for all clients, so that there is no
+/// Takes leases of ranges of trees, waiting for the turn for `timeout` at most: all ranges at a server
+/// at once, and one server after the other, in the same order for all clients, so that there is no
 /// deadlock.
 pub(crate) fn wait_for_leases(
     database: &Database,
-    ranges: &BTreeMap<NodeId, KeyRange>,
-    holder: &LeaseHolder,
-    time: Duration,
-    until: Instant,
-) -> Result<(), Error> {
-    ranges.iter().try_for_each(|(root, range)| {
-        let rest = until.saturating_duration_since(Instant::now());
-        wait_for_lease(database, *root, range.clone(), holder, time, rest)
-    })
-}
-
-/// Takes a lease, waiting for its turn for `timeout` at most.
-fn wait_for_lease(
-    database: &Database,
-    root: NodeId,
-    range: KeyRange,
+    ranges: impl IntoIterator<Item = (NodeId, KeyRange)>,
     holder: &LeaseHolder,
     time: Duration,
     timeout: Duration,
 ) -> Result<(), Error> {
     let (client, until) = (database.trees().client(), Instant::now() + timeout);
-    loop {
-        let wait = until.saturating_duration_since(Instant::now()).min(WAIT_MAX);
-        let taken = block_on(client.lease(root.server, holder, (root.tree, range.clone()), time, wait));
-        match taken.map_err(Error::from) {
-            Err(Error::Leased(_)) if !wait.is_zero() => {
-                if check_cancelled() {
-                    return Err(Error::Interrupted("interrupted while others hold a lease".to_owned()));
+    let mut by_server = BTreeMap::<ServerId, Vec<_>>::new();
+    for (root, range) in ranges {
+        by_server.entry(root.server).or_default().push((root.tree, range));
+    }
+    for (server, ranges) in by_server {
+        loop {
+            let wait = until.saturating_duration_since(Instant::now()).min(WAIT_MAX);
+            match block_on(client.lease(server, holder, ranges.clone(), time, wait)).map_err(Error::from) {
+                Ok(()) => break,
+                Err(Error::Leased(_)) if !wait.is_zero() => {
+                    if check_cancelled() {
+                        return Err(Error::Interrupted("interrupted while others hold a lease".to_owned()));
+                    }
                 }
+                Err(error) => return Err(error),
             }
-            taken => return taken,
         }
     }
+    Ok(())
 }

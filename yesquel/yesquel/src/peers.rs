@@ -10,11 +10,11 @@ use std::{
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
-use yesquel_model::ServerId;
+use yesquel_model::{ClusterId, ClusterMembership, ServerId};
 use yesquel_node::PeerQuery;
 use yesquel_server::{Core, DataFolderError};
 use yesquel_transport::{
-    Address, ConnectError, LostCall, SocketOptions, SocketTransport, Transport, block_on,
+    Address, ConnectError, LostCall, SocketOptions, SocketTransport, Transport, block_on, repeat_corrected,
 };
 use yesquel_wire::greeting::Role;
 
@@ -44,6 +44,54 @@ impl fmt::Debug for PeerOptions {
     }
 }
 
+/// How long a new server waits for the founder of its cluster.
+const FOUNDER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause between attempts to reach the founder.
+const FOUNDER_PAUSE: Duration = Duration::from_millis(50);
+
+/// Returns the options of a connection to another server.
+fn socket_options(options: &PeerOptions, cluster: Option<ClusterId>) -> SocketOptions {
+    SocketOptions {
+        credential: options.credential.clone().unwrap_or_default(),
+        role: Role::Peer,
+        cluster,
+        tls: options.tls.clone(),
+        connect_timeout: CONNECT_TIMEOUT,
+        timeout: TIMEOUT,
+        close_timeout: Duration::ZERO,
+        lanes: 0,
+    }
+}
+
+/// Asks for the cluster that a new server joins; `None`: it founds one. Of servers that know each
+/// other the one with the lowest number is the founder.
+pub(crate) fn founded(
+    own: ServerId,
+    client: u64,
+    options: &PeerOptions,
+) -> Result<Option<ClusterMembership>, Error> {
+    let founder = options.servers.iter().min_by_key(|(server, _)| *server);
+    let Some((founder, address)) = founder.filter(|(founder, _)| *founder < own) else { return Ok(None) };
+    let until = Instant::now() + FOUNDER_TIMEOUT;
+    loop {
+        let options = socket_options(options, None);
+        match SocketTransport::connect(std::slice::from_ref(address), client, options) {
+            Ok(connection) => {
+                let now = connection.servers().next().unwrap_or_default();
+                if now != *founder {
+                    let (address, before) = (address.clone(), *founder);
+                    return Err(ConnectError::Another { address, before, now }.into());
+                }
+                return Ok(Some(connection.membership()));
+            }
+            Err(error) if error.is_final() || Instant::now() >= until => {
+                return Err(Error::NoFounder { server: founder.0, error });
+            }
+            Err(_) => thread::sleep(FOUNDER_PAUSE),
+        }
+    }
+}
+
 /// A server and the thread that asks it.
 struct PeerLink {
     server: ServerId,
@@ -62,15 +110,8 @@ impl Peers {
     pub(crate) fn start(core: &Arc<Core>, client: u64, options: &PeerOptions) -> Result<Peers, Error> {
         let mut peers = Peers { links: Vec::new(), ending: StopFlag::default() };
         for (server, address) in &options.servers {
-            let options = SocketOptions {
-                credential: options.credential.clone().unwrap_or_default(),
-                role: Role::Peer,
-                tls: options.tls.clone(),
-                connect_timeout: CONNECT_TIMEOUT,
-                timeout: TIMEOUT,
-                close_timeout: Duration::ZERO,
-                lanes: 0,
-            };
+            core.set_location(*server, &address.to_string());
+            let options = socket_options(options, Some(core.membership().cluster));
             let (queries, receiver) = sync_channel(QUEUED_MAX);
             let asker = PeerAsker {
                 core: Arc::clone(core),
@@ -79,6 +120,7 @@ impl Peers {
                 client,
                 options,
                 connection: None,
+                tries_told: false,
                 failed: None,
             };
             let ending = peers.ending.clone();
@@ -129,6 +171,8 @@ struct PeerAsker {
     client: u64,
     options: SocketOptions,
     connection: Option<SocketTransport>,
+    /// Whether the next attempt goes to the address that the server has reported.
+    tries_told: bool,
     /// Whether the last attempt failed, which is logged once.
     failed: Option<String>,
 }
@@ -167,7 +211,7 @@ impl PeerAsker {
     fn report(&self) -> Result<(), LostCall> {
         let Some(connection) = &self.connection else { return Ok(()) };
         let (report, sent) = self.core.begin_report();
-        let reply = block_on(connection.call(self.server, &report))?;
+        let reply = block_on(self.call(connection, report))?;
         self.core.end_report(sent, &reply);
         Ok(())
     }
@@ -176,11 +220,16 @@ impl PeerAsker {
         if self.connection.is_some() {
             return Ok(());
         }
+        // The server may have reported another address than the configured one.
+        let told = self.core.address_of(self.server).parse::<Address>().ok();
+        let told = told.filter(|told| *told != self.address && self.tries_told);
+        self.tries_told = !self.tries_told;
+        let address = told.as_ref().unwrap_or(&self.address);
         let connection =
-            SocketTransport::connect(std::slice::from_ref(&self.address), self.client, self.options.clone())?;
+            SocketTransport::connect(std::slice::from_ref(address), self.client, self.options.clone())?;
         let now = connection.servers().next().unwrap_or_default();
         if now != self.server {
-            return Err(ConnectError::Another { address: self.address.clone(), before: self.server, now });
+            return Err(ConnectError::Another { address: address.clone(), before: self.server, now });
         }
         self.connection = Some(connection);
         Ok(())
@@ -190,8 +239,7 @@ impl PeerAsker {
     fn ask(&self, batch: &[PeerQuery]) -> Result<(), LostCall> {
         let Some(connection) = &self.connection else { return Ok(()) };
         let mut lost = Ok(());
-        let calls: Vec<_> =
-            batch.iter().map(|query| (query, connection.call(self.server, &query.bytes()))).collect();
+        let calls: Vec<_> = batch.iter().map(|query| (query, self.call(connection, query.bytes()))).collect();
         for (query, call) in calls {
             match block_on(call) {
                 Ok(reply) => self.core.on_peer_reply(query, &reply),
@@ -199,6 +247,16 @@ impl PeerAsker {
             }
         }
         lost
+    }
+
+    /// Sends a request now, and repeats it if it came to the wrong place.
+    fn call<'a>(
+        &self,
+        connection: &'a SocketTransport,
+        request: Vec<u8>,
+    ) -> impl Future<Output = Result<Vec<u8>, LostCall>> + use<'a> {
+        let (server, reply) = (self.server, connection.call(self.server, &request));
+        async move { repeat_corrected(connection, server, &request, reply.await?, || ()).await }
     }
 
     fn note_failure(&mut self, error: String) {

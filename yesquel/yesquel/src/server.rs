@@ -179,6 +179,21 @@ impl ListenOptions {
     }
 }
 
+/// Returns the address to tell other machines: one that they can reach, if there is one.
+fn reachable(addresses: &[Address]) -> Option<&Address> {
+    let rank = |address: &&Address| match address {
+        Address::Tcp { host, .. } => match host.parse::<IpAddr>() {
+            // It says on which interfaces the server listens, not where it is.
+            Ok(ip) if ip.is_unspecified() => 0,
+            Ok(ip) if ip.is_loopback() => 2,
+            _ => 3,
+        },
+        Address::Unix(_) => 1,
+    };
+    // The first one of the best kind.
+    addresses.iter().rev().max_by_key(rank).filter(|address| rank(address) > 0)
+}
+
 impl Server {
     /// Starts a server on a data folder, or in memory without one.
     pub fn start(
@@ -222,6 +237,9 @@ impl Server {
         let sockets =
             sockets.map_err(|error| Error::Internal(format!("no sockets can be served: {error}")))?;
         addresses.iter().for_each(|address| host.identity.is_at(address, settings.server));
+        if let Some(address) = reachable(&addresses) {
+            host.transport().core().set_address(&address.to_string());
+        }
         Ok(Server { sockets, host: Arc::new(host), addresses, files })
     }
 

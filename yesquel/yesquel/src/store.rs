@@ -75,6 +75,7 @@ impl Store {
 
     /// Creates a store on a server in this process, which other stores may share.
     pub fn of_host(host: Arc<Host>) -> Store {
+        host.transport().core().close_watches();
         let (server, transport) = (host.server(), AnyTransport::Embedded(host.transport().clone()));
         let trees = Trees::new(Client::new(transport, client_number()));
         Store { inner: Arc::new(StoreInner { trees, server, identity: host.identity, host: Some(host) }) }
@@ -104,6 +105,18 @@ impl Store {
     /// Returns whether both are the same store, or clones of it.
     pub fn is(&self, other: &Store) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// Sets whether later transactions use and begin watches; see
+    /// [`Transaction::use_watched`](crate::Transaction::use_watched). Default: yes.
+    pub fn set_watching(&self, watches: bool) {
+        self.inner.trees.set_watching(watches);
+    }
+
+    /// Returns whether the connection to the server has not ended, as far as this process can know
+    /// without asking.
+    pub fn is_connected(&self) -> bool {
+        self.inner.trees.client().is_connected()
     }
 
     /// Sets how many bytes later transactions buffer for maps that they create before they send

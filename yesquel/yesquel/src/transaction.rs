@@ -70,6 +70,26 @@ impl<'a> Transaction<'a> {
         self.checked(outcome)
     }
 
+    /// Returns the values of keys of any maps, in their order. All servers are asked in parallel:
+    /// mostly one round trip, however many keys there are.
+    pub fn get_many(&mut self, keys: &[(Map, &[u8])]) -> Result<Vec<Option<Box<[u8]>>>, Error> {
+        let keys = self.keys_of(keys)?;
+        let outcome = block_on(self.inner.get_many(&keys));
+        self.checked(outcome)
+    }
+
+    /// Fetches keys of any maps with their neighbors in one round trip, so that reads and cursors
+    /// there cost none.
+    pub fn prefetch(&mut self, keys: &[(Map, &[u8])]) -> Result<(), Error> {
+        let keys = self.keys_of(keys)?;
+        let outcome = block_on(self.inner.prefetch(&keys));
+        self.checked(outcome)
+    }
+
+    fn keys_of<'k>(&self, keys: &[(Map, &'k [u8])]) -> Result<Vec<(Tree, &'k [u8])>, Error> {
+        keys.iter().map(|(map, key)| Ok((self.tree_of(*map)?, *key))).collect()
+    }
+
     /// Raises the number of read bytes cached for later reads, by default 16 MiB. When the limit is
     /// exceeded, everything cached is dropped.
     pub fn keep_up_to(&mut self, bytes: usize) {
@@ -173,8 +193,21 @@ impl<'a> Transaction<'a> {
     /// short, comes with the answer.
     pub fn prove(&mut self, map: Map, key: &[u8], value: &[u8], other: Map) -> Result<(), Error> {
         let (tree, other) = (self.tree_of(map)?, self.tree_of(other)?);
-        self.inner.prove(tree, key, value, other);
-        Ok(())
+        let outcome = self.inner.prove(tree, key, value, other);
+        self.checked(outcome)
+    }
+
+    /// Lets the transaction use leaves that this process watches: the server says before it
+    /// acknowledges a change to anyone that they change. What it reads there costs no round trip.
+    /// `only_reads`: the transaction writes nothing.
+    pub fn use_watched(&mut self, only_reads: bool) {
+        self.inner.use_watched(self.database.store().inner.server, only_reads);
+    }
+
+    /// Gives a transaction that was to write nothing a snapshot, before it writes.
+    pub fn pin(&mut self) -> Result<(), Error> {
+        let outcome = block_on(self.inner.pin(self.database.store().inner.server));
+        self.checked(outcome)
     }
 
     /// Requests the open proofs now: a round trip, unless a read has taken them along.

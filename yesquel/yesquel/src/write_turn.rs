@@ -30,7 +30,8 @@ impl<'a> WriteTurn<'a> {
         until: Instant,
     ) -> Result<WriteTurn<'a>, Error> {
         let turn = WriteTurn { database, holder: database.trees().client().new_lease_holder(), ranges };
-        wait_for_leases(database, &turn.ranges, &turn.holder, TURN_TIME, until)?;
+        let rest = until.saturating_duration_since(Instant::now());
+        wait_for_leases(database, turn.ranges.clone(), &turn.holder, TURN_TIME, rest)?;
         Ok(turn)
     }
 

@@ -1,6 +1,6 @@
 //! A server in a process of its own.
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::{
     io::{BufRead, BufReader},
     process::{Child, ChildStderr, Command, ExitStatus, Stdio},
@@ -49,7 +49,12 @@ impl Process {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        let process = Pid::from_child(&self.child);
+        kill_process(process, signal).unwrap();
+        if signal == Signal::STOP {
+            // Until all its threads have stopped.
+            waitpid(Some(process), WaitOptions::UNTRACED).unwrap();
+        }
     }
 
     /// Waits until it and its children have exited.

@@ -2,7 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
+mod commit_metrics;
+mod doubt;
+mod exits;
 mod full_disk;
+mod groups;
 mod process;
 #[path = "../support/mod.rs"]
 mod support;

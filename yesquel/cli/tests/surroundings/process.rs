@@ -105,7 +105,10 @@ fn the_log_names_refused_peers_and_the_reason() {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     let own = stream.local_addr().unwrap().to_string();
     stream
-        .write_all(&Hello { versions: (9, 12), client: 7, credential: b"", role: Role::Client }.encode())
+        .write_all(
+            &Hello { versions: (9, 12), client: 7, credential: b"", role: Role::Client, cluster: None }
+                .encode(),
+        )
         .unwrap();
     stream.read_to_end(&mut Vec::new()).unwrap();
     server.terminate();

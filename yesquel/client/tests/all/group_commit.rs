@@ -8,15 +8,16 @@ use std::{
     rc::Rc,
     task::{Context, Poll},
 };
-use yesquel_client::{Client, SentCounts, Writes};
+use yesquel_client::{Client, ReadReply, ReadView, SentCounts, ServerQuestions, Writes};
 use yesquel_model::{Conflict, Refusal, ServerId, Timestamp, TxnId};
 use yesquel_seeds::check_seeds;
 use yesquel_simulation::{
-    Application, Cluster, InjectedFault, Network, SharedCluster, TASKS_PER_PROCESS, TaskFuture, pause, run,
+    Application, Cluster, InjectedFault, Network, SERVERS_MAX, SharedCluster, TASKS_PER_PROCESS, TaskFuture,
+    pause, run,
 };
 use yesquel_transport::Transport;
 use yesquel_wire::{
-    ByteWriter, Decision, Expect, NodeOperation, Operations, Participants, Question, Reply, Request,
+    Answer, ByteWriter, Decision, Expect, NodeOperation, Operations, Participants, Question, Reply, Request,
     WriteOperation,
 };
 
@@ -24,6 +25,7 @@ use yesquel_wire::{
 const CLIENTS: usize = 32;
 /// Transactions of each.
 const ROUNDS: u64 = 8;
+const SERVERS: usize = 3;
 /// Far longer than a run takes.
 const LIMIT_MS: u64 = 60_000;
 
@@ -64,14 +66,33 @@ impl Application for Tasks {
 }
 
 fn run_tasks(seed: u64, work: impl Fn(SharedCluster, usize, Network) -> TaskFuture + 'static) {
+    run_servers(SERVERS, seed, work);
+}
+
+fn run_servers(
+    count: usize,
+    seed: u64,
+    work: impl Fn(SharedCluster, usize, Network) -> TaskFuture + 'static,
+) {
     let work: Work = Rc::new(work);
     let latency = InjectedFault::Latency { seed, late_in: 0, late_us: 0 };
-    run(&[latency], |cluster| Rc::new(Tasks { cluster: Rc::clone(cluster), work: Rc::clone(&work) }));
+    run(&[InjectedFault::Servers { count }, latency], |cluster| {
+        Rc::new(Tasks { cluster: Rc::clone(cluster), work: Rc::clone(&work) })
+    });
 }
 
 /// Requests beyond those that overlap others.
 fn trips(counts: SentCounts) -> u64 {
     counts.requests - counts.overlapping
+}
+
+fn sent_since(client: &Client<Network>, before: SentCounts) -> SentCounts {
+    let now = client.counters().counts();
+    SentCounts {
+        requests: now.requests - before.requests,
+        overlapping: now.overlapping - before.overlapping,
+        ..now
+    }
 }
 
 /// A commit takes one round trip, over however many groups, and a prepare and a decision to each
@@ -97,9 +118,7 @@ fn a_commit_takes_one_round_trip_and_two_messages_a_group() {
                 let mut writes = Writes::new();
                 (0..servers).for_each(|server| writes.push(&put(server)));
                 client.commit(snapshot, &writes).await.unwrap();
-                let mut after = client.counters().counts();
-                (after.requests, after.overlapping) =
-                    (after.requests - before.requests, after.overlapping - before.overlapping);
+                let after = sent_since(&client, before);
                 let messages = if servers == 1 { 1 } else { 2 * servers as u64 };
                 let reads = u64::from(reads);
                 assert_eq!((trips(after), after.requests), (1 + reads, messages + reads), "{servers}");
@@ -108,6 +127,50 @@ fn a_commit_takes_one_round_trip_and_two_messages_a_group() {
         })
     });
     assert_eq!(*checked.borrow(), 6);
+}
+
+/// An update over n groups takes two round trips in the critical path: all groups are read at one
+/// snapshot in the first, and commit in the second. It sends three messages to each group.
+#[test]
+fn an_update_over_groups_takes_two_round_trips() {
+    let checked = Rc::new(RefCell::new(0));
+    let counted = Rc::clone(&checked);
+    run_servers(SERVERS_MAX, 1, move |_, task, network| {
+        let counted = Rc::clone(&counted);
+        Box::pin(async move {
+            if task != 0 {
+                return;
+            }
+            let client = Client::new(network, 1);
+            for servers in [1, 2, 4, 8] {
+                let before = client.counters().counts();
+                let mut view = ReadView::default();
+                let asked: Vec<ServerQuestions<'_>> = (0..servers)
+                    .map(|server| {
+                        let question = Question::Lookup { node: node(server), key: b"row" };
+                        (ServerId(server as u16), vec![question])
+                    })
+                    .collect();
+                let replies = client.read_all(&mut view, &asked).await.unwrap();
+                let absent = |reply: &ReadReply| {
+                    matches!(reply.answers().unwrap().iter().next(), Some(Answer::Absent))
+                };
+                // The round before has written the lower half.
+                let absents = replies.iter().filter(|reply| absent(reply)).count();
+                assert_eq!(absents, servers.div_ceil(2));
+                let read = sent_since(&client, before);
+                assert_eq!((trips(read), read.requests), (1, servers as u64), "{servers}");
+                let mut writes = Writes::new();
+                (0..servers).for_each(|server| writes.push(&put(server)));
+                client.commit(view.snapshot, &writes).await.unwrap();
+                let all = sent_since(&client, before);
+                let messages = if servers == 1 { 2 } else { 3 * servers as u64 };
+                assert_eq!((trips(all), all.requests), (2, messages), "{servers}");
+                *counted.borrow_mut() += 1;
+            }
+        })
+    });
+    assert_eq!(*checked.borrow(), 4);
 }
 
 /// The results of contending clients.

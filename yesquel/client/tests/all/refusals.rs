@@ -33,6 +33,10 @@ impl Transport for AheadServer {
     }
 
     fn send(&self, _: ServerId, _: &[u8], _: ReplyHandler) {}
+
+    fn home_group(&self) -> ServerId {
+        ServerId(0)
+    }
 }
 
 fn node() -> NodeId {

@@ -25,6 +25,8 @@ pub(crate) struct CommitRequest<'a> {
     pub(crate) birth: Timestamp,
     pub(crate) snapshot: Option<Timestamp>,
     pub(crate) payload: CommitPayload<'a>,
+    /// The connection on which it came.
+    pub(crate) connection: u64,
     /// When the request has come, by the queue's count; the highest number if it comes now.
     pub(crate) arrival: u64,
 }
@@ -35,8 +37,6 @@ pub(crate) struct VoteTerms<'a> {
     pub(crate) participants: Participants<'a>,
     /// The request may be queued.
     pub(crate) waits: bool,
-    /// The connection on which it came.
-    pub(crate) connection: u64,
 }
 
 /// A vote for yes, without the operations.
@@ -74,8 +74,9 @@ impl Engine {
     }
 
     /// Checks that a transaction may still vote or commit here.
-    fn check_birth(&self, now: Now, txn: TxnId, birth: Timestamp) -> Result<(), Stop> {
-        if self.outcomes.covers(txn, birth) {
+    fn check_birth(&self, now: Now, request: &CommitRequest<'_>) -> Result<(), Stop> {
+        let CommitRequest { txn, birth, connection, .. } = *request;
+        if self.outcomes.covers(txn, birth) || self.refused.covers(connection, txn) {
             return Err(Stop::Forgotten);
         }
         let is_ahead = birth.ms() > now.wall_ms.saturating_add(limits::CLOCK_AHEAD_MS_MAX);
@@ -99,7 +100,7 @@ impl Engine {
         let CommitRequest { txn, birth, snapshot, payload, .. } = *request;
         let CommitPayload { staged, operations, .. } = payload;
         match self.outcomes.single_server_outcome(txn) {
-            None => self.check_birth(now, txn, birth)?,
+            None => self.check_birth(now, request)?,
             // The request was sent again.
             Some(Decision::Commit(at)) => return Ok(at),
             Some(Decision::Abort) => return Err(Refusal::GivenUp(txn).into()),
@@ -146,6 +147,7 @@ impl Engine {
             }
         }
         self.last_change = self.last_change.max(at);
+        self.watches.changes(at, node, write);
         self.store.apply((at, self.lsn), node, write);
     }
 
@@ -156,16 +158,16 @@ impl Engine {
         terms: &VoteTerms<'_>,
         effects: &mut Effects,
     ) -> Result<Reply<'r>, Stop> {
-        let CommitRequest { txn, birth, snapshot, payload, .. } = *request;
+        let CommitRequest { txn, birth, snapshot, payload, connection, .. } = *request;
         let CommitPayload { staged, operations, .. } = payload;
-        let VoteTerms { participants, waits, connection } = *terms;
+        let VoteTerms { participants, waits } = *terms;
         if let Some(prepared) = self.prepared.get(&txn) {
             return Ok(Reply::Voted(prepared.at));
         }
         if let Some(decision) = self.outcomes.distributed_outcome(txn) {
             return Ok(Reply::Vote(Vote::Decided(decision)));
         }
-        self.check_birth(now, txn, birth)?;
+        self.check_birth(now, request)?;
         let snapshot = self.snapshot(now, snapshot)?;
         let parts = self.staging.take(txn.client, staged)?;
         let script = OperationScript::new(parts.as_ref(), operations);
@@ -227,6 +229,10 @@ impl Engine {
             script.iter().map(|operation| PendingWrite::new(&operation)).collect();
         for pending in &pending {
             self.store.comes_again(pending.node.tree, at);
+            // Its client may answer COMMIT before the decision is here.
+            if let Some(operation) = pending.pending() {
+                self.watches.changes(at, pending.node, &operation.write);
+            }
             let target = pending.target();
             self.store.change(pending.node, |node| node.prepare(PreparedOperation { txn, at, target }));
             if pending.drops_tree() {
@@ -259,7 +265,11 @@ impl Engine {
                 Decision::Commit(at) => Decision::Commit(at.max(prepared.at)),
                 Decision::Abort => Decision::Abort,
             };
-            let ended = prepared.ends_lease.filter(|_| matches!(decision, Decision::Commit(_)));
+            let commits = matches!(decision, Decision::Commit(_));
+            let ended = prepared.ends_lease.filter(|_| commits);
+            if commits && prepared.participants.first() == Some(&self.settings.server) {
+                self.commit_counts.committed(prepared.participants.len());
+            }
             let (birth, all) = (prepared.birth, Arc::clone(&prepared.participants));
             let encoded = Participants::encode(&all);
             // They are in order.

@@ -6,6 +6,7 @@ use crate::{
     effects::{Effects, EndQuery, Now},
     record::LogRecord,
 };
+use rustc_hash::FxHashMap;
 use std::{collections::BTreeMap, sync::Arc};
 use yesquel_model::{ServerId, Timestamp, TxnId};
 use yesquel_wire::{HorizonReport, SettledReport};
@@ -18,6 +19,55 @@ const RAISE_BEHIND_MS: u64 = 60_000;
 const KEPT_OF_CLIENT: usize = 16;
 /// How long all connections of a client must have been closed before it counts as gone.
 const GONE_AFTER_MS: u64 = 10_000;
+/// The part of the memory budget that the ends kept for clients that are gone may take.
+const KEPT_PART: usize = 4;
+/// How often that limit is enforced.
+const LIMIT_EVERY_MS: u64 = 1_000;
+
+/// A client without a connection, whose ends are to be settled.
+#[derive(Debug, Clone, Copy)]
+struct GoneClient {
+    /// Since when; none until the next tick.
+    since_ms: Option<u64>,
+    /// Number of its newest ends that are kept.
+    keeps: usize,
+}
+
+impl GoneClient {
+    const NEW: GoneClient = GoneClient { since_ms: None, keeps: KEPT_OF_CLIENT };
+}
+
+/// Clients that are gone and whose newest ends are kept.
+#[derive(Debug, Default)]
+struct KeptClients {
+    /// From the one that has been gone longest.
+    by_departure: BTreeMap<u64, u64>,
+    departures: FxHashMap<u64, u64>,
+    departed: u64,
+    limited_at_ms: u64,
+}
+
+impl KeptClients {
+    fn push(&mut self, client: u64) {
+        self.remove(client);
+        self.departed += 1;
+        self.by_departure.insert(self.departed, client);
+        self.departures.insert(client, self.departed);
+    }
+
+    fn remove(&mut self, client: u64) {
+        if let Some(departure) = self.departures.remove(&client) {
+            self.by_departure.remove(&departure);
+        }
+    }
+
+    /// Takes the client that has been gone longest.
+    fn pop(&mut self) -> Option<u64> {
+        let (_, client) = self.by_departure.pop_first()?;
+        self.departures.remove(&client);
+        Some(client)
+    }
+}
 
 /// What is known only to this process.
 #[derive(Debug, Default)]
@@ -28,8 +78,8 @@ pub(crate) struct ForgetState {
     reports: BTreeMap<ServerId, HorizonReport>,
     /// Clients by connection.
     connections: BTreeMap<u64, u64>,
-    /// Clients without a connection, and since when; none until the next tick.
-    gone: BTreeMap<u64, Option<u64>>,
+    gone: BTreeMap<u64, GoneClient>,
+    kept: KeptClients,
     /// Other groups that have ended transactions of clients that are gone.
     ended: BTreeMap<TxnId, Vec<ServerId>>,
 }
@@ -39,6 +89,7 @@ impl Engine {
     pub fn on_settled(&mut self, connection: u64, client: u64, report: &SettledReport) {
         self.forget.connections.insert(connection, client);
         self.forget.gone.remove(&client);
+        self.forget.kept.remove(client);
         self.outcomes.report(client, report);
     }
 
@@ -46,8 +97,13 @@ impl Engine {
         if let Some(client) = self.forget.connections.remove(&connection)
             && !self.forget.connections.values().any(|other| *other == client)
         {
-            self.forget.gone.insert(client, None);
+            self.forget.gone.insert(client, GoneClient::NEW);
         }
+    }
+
+    /// After a start: no client has a connection yet.
+    pub(super) fn no_client_is_connected(&mut self) {
+        self.forget.gone = self.outcomes.client_numbers().map(|client| (client, GoneClient::NEW)).collect();
     }
 
     /// What this group tells the others, and the log record that must be synced before it leaves,
@@ -78,6 +134,7 @@ impl Engine {
         }
         self.raise_horizon(now, last, effects);
         self.settle_gone(now, effects);
+        self.limit_kept(now, effects);
     }
 
     fn settle_client(&mut self, client: u64, report: SettledReport, effects: &mut Effects) {
@@ -136,34 +193,61 @@ impl Engine {
     /// participants whether they have ended.
     fn settle_gone(&mut self, now: Now, effects: &mut Effects) {
         let mut due = Vec::new();
-        for (client, since_ms) in &mut self.forget.gone {
-            let since_ms = *since_ms.get_or_insert(now.uptime_ms);
+        for (client, gone) in &mut self.forget.gone {
+            let since_ms = *gone.since_ms.get_or_insert(now.uptime_ms);
             if since_ms + GONE_AFTER_MS <= now.uptime_ms {
-                due.push(*client);
+                due.push((*client, gone.keeps));
             }
         }
-        for client in due {
-            let open = self.settle_gone_client(client, effects);
-            if open.is_empty() {
-                self.forget.gone.remove(&client);
-            } else {
-                // They are asked again when as much time has passed.
-                self.forget.gone.insert(client, Some(now.uptime_ms));
-                effects.end_queries.extend(open);
-            }
+        for (client, keeps) in due {
+            self.settle_due(now, client, keeps, effects);
         }
     }
 
-    /// Returns the questions that are open.
-    fn settle_gone_client(&mut self, client: u64, effects: &mut Effects) -> Vec<EndQuery> {
+    fn settle_due(&mut self, now: Now, client: u64, keeps: usize, effects: &mut Effects) {
+        let open = self.settle_gone_client(client, keeps, effects);
+        if open.is_empty() {
+            self.forget.gone.remove(&client);
+            if keeps > 0 && self.outcomes.bytes_of(client) > 0 {
+                self.forget.kept.push(client);
+            }
+        } else {
+            // They are asked again when as much time has passed.
+            self.forget.gone.insert(client, GoneClient { since_ms: Some(now.uptime_ms), keeps });
+            effects.end_queries.extend(open);
+        }
+    }
+
+    /// Settles all transactions of the clients that have been gone longest, as long as the ends kept
+    /// for such clients take too much memory.
+    fn limit_kept(&mut self, now: Now, effects: &mut Effects) {
+        let bytes_max = self.settings.memory_bytes_max / KEPT_PART;
+        let is_due = self.forget.kept.limited_at_ms + LIMIT_EVERY_MS <= now.uptime_ms;
+        if !is_due || self.outcomes.bytes() <= bytes_max {
+            return;
+        }
+        self.forget.kept.limited_at_ms = now.uptime_ms;
+        let kept = self.forget.kept.by_departure.values();
+        let mut bytes: usize = kept.map(|client| self.outcomes.bytes_of(*client)).sum();
+        while bytes > bytes_max
+            && let Some(client) = self.forget.kept.pop()
+        {
+            bytes -= self.outcomes.bytes_of(client);
+            self.settle_due(now, client, 0, effects);
+        }
+    }
+
+    /// Settles the transactions of a client except for its newest, and returns the questions that
+    /// are open.
+    fn settle_gone_client(&mut self, client: u64, keeps: usize, effects: &mut Effects) -> Vec<EndQuery> {
         if let Some(report) = self.outcomes.take_reported(client) {
             self.settle_client(client, report, effects);
         }
         let numbers = self.outcomes.numbers_of(client);
-        let Some(old) = numbers.len().checked_sub(KEPT_OF_CLIENT).filter(|old| *old > 0) else {
+        let Some(old) = numbers.len().checked_sub(keeps).filter(|old| *old > 0) else {
             return Vec::new();
         };
-        let kept_from = numbers[old].0;
+        let kept_from = numbers.get(old).map_or(u64::MAX, |(number, _)| *number);
         let us = self.settings.server;
         let mut asked: BTreeMap<ServerId, EndQuery> = BTreeMap::new();
         let mut exceptions: Vec<u64> = numbers[old..].iter().map(|(number, _)| *number).collect();
@@ -203,8 +287,8 @@ impl Engine {
                 self.forget.ended.entry(txn).or_default().push(query.server);
             }
         }
-        if self.forget.gone.contains_key(&query.client) {
-            self.settle_gone_client(query.client, effects);
+        if let Some(gone) = self.forget.gone.get(&query.client) {
+            self.settle_gone_client(query.client, gone.keeps, effects);
         }
     }
 }

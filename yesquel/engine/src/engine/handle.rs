@@ -3,6 +3,7 @@
 use super::{
     DelayedRequest, Engine, WaitingRequest,
     commit::{CommitRequest, VoteTerms},
+    refusals::asks_to_commit,
 };
 use crate::{
     effects::{AddressedReply, Caller, Effects, Now, ReplyDurability, Stop},
@@ -12,7 +13,7 @@ use crate::{
     transaction::KnownVote,
     wanted_lease::WantedLease,
 };
-use yesquel_model::{Refusal, Timestamp, TooFarAhead, TxnId};
+use yesquel_model::{Conflict, Refusal, TxnId};
 use yesquel_wire::{Malformed, Participants, Reply, Request, Vote};
 
 /// The arrival of a request that comes now.
@@ -46,6 +47,9 @@ impl Engine {
             return Ok(());
         }
         let request = Request::decode(bytes)?;
+        if arrival == ARRIVES_NOW {
+            self.commit_counts.received(&request);
+        }
         if matches!(request, Request::Lease { .. }) {
             // Requests that wait for an expired lease come first.
             self.serve_leases(now, effects);
@@ -150,16 +154,8 @@ impl Engine {
                 effects.bytes.truncate(start);
                 return Some(txn);
             }
-            // Only for requests that have waited before: the stamp does not fit any more.
-            Err(Stop::Delay { fits_at_ms }) => {
-                effects.bytes.truncate(start);
-                let (given, ours) = (Timestamp::from_ms(fits_at_ms), Timestamp::from_ms(now.wall_ms));
-                let refusal = Refusal::from(TooFarAhead { given, ours });
-                Reply::Refused { operation: None, refusal }.write(&mut effects.bytes);
-                self.reply(caller, start, 0, effects);
-            }
-            // Only requests for leases are queued, when they come.
-            Err(Stop::Queue(_)) => {
+            // Requests are delayed, and those for leases queued, when they come.
+            Err(Stop::Delay { .. } | Stop::Queue(_)) => {
                 effects.bytes.truncate(start);
                 self.refuse(caller, Refusal::Leased { ms: 0 }, self.lsn, effects);
             }
@@ -172,7 +168,11 @@ impl Engine {
             }
             Err(Stop::Refuse(operation, refusal)) => {
                 match refusal {
-                    Refusal::Conflict(_) => self.counts.conflicts += 1,
+                    Refusal::Conflict(conflict) => {
+                        self.counts.conflicts += 1;
+                        let is_prepared = matches!(conflict, Conflict::Prepared { .. });
+                        self.commit_counts.refused_prepared += u64::from(is_prepared);
+                    }
                     Refusal::Moved(_) => self.counts.moved += 1,
                     _ => {}
                 }
@@ -191,8 +191,29 @@ impl Engine {
         effects.replies.push(AddressedReply { caller, needs_lsn, durability, bytes });
     }
 
-    /// Appends the reply to the effects' bytes and returns the log record that it depends on.
+    /// Answers a request; a copy of one that was refused is refused again.
     fn answer(
+        &mut self,
+        now: Now,
+        (caller, arrival): (Caller, u64),
+        request: Request<'_>,
+        effects: &mut Effects,
+    ) -> Result<(u64, ReplyDurability), Stop> {
+        let Some(txn) = asks_to_commit(&request) else {
+            return self.examine(now, (caller, arrival), request, effects);
+        };
+        if let Some((operation, refusal)) = self.refused.refusal(caller, txn) {
+            return Err(Stop::Refuse(operation, refusal));
+        }
+        let outcome = self.examine(now, (caller, arrival), request, effects);
+        if let Err(Stop::Refuse(operation, refusal)) = &outcome {
+            self.refused.note(caller, txn, (*operation, *refusal));
+        }
+        outcome
+    }
+
+    /// Appends the reply to the effects' bytes and returns the log record that it depends on.
+    fn examine(
         &mut self,
         now: Now,
         (caller, arrival): (Caller, u64),
@@ -210,12 +231,13 @@ impl Engine {
                     Some(frozen) if snapshot.is_none() => Some(self.frozen_snapshot(now, frozen, seen)?),
                     _ => snapshot,
                 };
-                return Ok((self.read(now, snapshot, questions, effects)?, durability));
+                return Ok((self.read(now, caller.connection, snapshot, questions, effects)?, durability));
             }
             Request::Commit { txn, birth, snapshot, seen, lease, staged, operations } => {
                 self.witness(now, seen)?;
                 let payload = CommitPayload { lease, staged, operations };
-                let request = CommitRequest { txn, birth, snapshot, payload, arrival };
+                let connection = caller.connection;
+                let request = CommitRequest { txn, birth, snapshot, payload, connection, arrival };
                 Reply::Committed(self.commit(now, &request, effects)?)
             }
             Request::Prepare {
@@ -232,8 +254,9 @@ impl Engine {
                 self.witness(now, seen)?;
                 durability = ReplyDurability::SyncedNow;
                 let payload = CommitPayload { lease, staged, operations };
-                let request = CommitRequest { txn, birth, snapshot, payload, arrival };
-                let terms = VoteTerms { participants, waits, connection: caller.connection };
+                let connection = caller.connection;
+                let request = CommitRequest { txn, birth, snapshot, payload, connection, arrival };
+                let terms = VoteTerms { participants, waits };
                 self.prepare(now, &request, &terms, effects)?
             }
             Request::Stage { name, part, operations } => {
@@ -248,6 +271,7 @@ impl Engine {
             }
             Request::Decide { txn, birth, participants, decision } => {
                 durability = ReplyDurability::Synced;
+                self.count_recovery_end(txn, None);
                 self.decide(txn, (birth, participants), decision, effects)?
             }
             Request::Resolve { txn, birth, participants, is_voter } => {
@@ -274,9 +298,9 @@ impl Engine {
                 Reply::Ended(&flags).write(&mut effects.bytes);
                 return Ok((self.lsn, ReplyDurability::Synced));
             }
-            Request::Lease { holder, tree, range, ms, wait_ms, seen } => {
+            Request::Lease { holder, ranges, ms, wait_ms, seen } => {
                 self.witness(now, seen)?;
-                let wanted = WantedLease { holder, tree, range, ms, wait_ms };
+                let wanted = WantedLease { holder, ranges, ms, wait_ms };
                 let (at, needs_lsn) = self.lease(now, caller, wanted, effects)?;
                 Reply::Leased(at).write(&mut effects.bytes);
                 return Ok((needs_lsn, durability));
@@ -330,12 +354,13 @@ impl Engine {
             }
             let mut place = 0;
             while let Some(queued) = self.queue.at(place) {
-                let (caller, arrival) = (queued.caller, queued.arrival);
+                let (txn, caller, arrival) = (queued.txn, queued.caller, queued.arrival);
                 let bytes = std::mem::take(&mut queued.request);
                 // It was checked when it arrived.
                 let Ok(request) = Request::decode(&bytes) else { return };
                 let start = effects.bytes.len();
                 let outcome = self.answer(now, (caller, arrival), request, effects);
+                let outcome = outcome.map_err(|stop| self.refuse_delay(now, caller, txn, stop));
                 let has_voted = outcome.is_ok();
                 let waits_for = self.conclude(now, (caller, start), outcome, effects);
                 match (waits_for, self.queue.at(place)) {

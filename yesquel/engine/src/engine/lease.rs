@@ -4,6 +4,7 @@ use super::Engine;
 use crate::{
     effects::{Caller, Effects, Now, Stop},
     leases::LeaseTurn,
+    transaction::PendingWrite,
     wanted_lease::WantedLease,
 };
 use yesquel_model::{Refusal, Timestamp, TxnId};
@@ -35,12 +36,11 @@ impl Engine {
         wanted: WantedLease,
         effects: &mut Effects,
     ) -> Result<(Timestamp, u64), Stop> {
-        let (tree, range) = (wanted.tree, wanted.range.clone());
+        let ranges = wanted.ranges.clone();
         self.leases.take(now.uptime_ms, wanted, caller.connection)?;
-        let prepared = self
-            .prepared
-            .iter()
-            .find(|(_, prepared)| prepared.pending.iter().any(|pending| pending.overlaps(tree, &range)));
+        let is_in =
+            |pending: &PendingWrite| ranges.iter().any(|(tree, range)| pending.overlaps(*tree, range));
+        let prepared = self.prepared.iter().find(|(_, prepared)| prepared.pending.iter().any(is_in));
         if let Some((txn, _)) = prepared {
             return Err(Stop::Wait(*txn));
         }

@@ -8,7 +8,7 @@ use crate::{
 };
 use std::cell::Cell;
 use yesquel_model::Timestamp;
-use yesquel_wire::{Reply, Request};
+use yesquel_wire::{Question, Reply, Request};
 
 thread_local! {
     /// Scratch space for parts of an answer.
@@ -76,6 +76,9 @@ impl Engine {
         reply.reserve(ANSWERS_BYTES);
         Reply::write_answers(reply, snapshot, |mut writer| {
             outcome = questions.iter().try_for_each(|question| {
+                if matches!(question, Question::Watch { .. }) {
+                    return None;
+                }
                 let node = self.store.seen(question.node(), snapshot).ok()??;
                 let load = node.load.now(second);
                 if load >= self.settings.load_max() && load % SAMPLED == 0 {

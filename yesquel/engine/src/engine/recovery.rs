@@ -5,8 +5,16 @@
 //! never waits, and must not leave its transactions undecided.
 
 use super::Engine;
-use crate::effects::{Effects, Now};
+use crate::{
+    effects::{Effects, Now},
+    recovery_timer::RecoveryCause,
+};
 use yesquel_model::TxnId;
+use yesquel_wire::{Decision, status::Bucket};
+
+/// Bounds of the ages by which undecided transactions are counted, in milliseconds: of the waiter,
+/// of the recovery by age, and beyond.
+const AGES_MS: [u64; 5] = [500, 2_000, 10_000, 60_000, u64::MAX];
 
 impl Engine {
     /// Notes the connection on which a transaction was prepared.
@@ -20,7 +28,7 @@ impl Engine {
     pub(crate) fn hasten_recovery(&mut self, now: Now, txn: TxnId) {
         let due_ms = now.uptime_ms + self.settings.recover_after_ms;
         if let Some(prepared) = self.prepared.get_mut(&txn) {
-            prepared.recovery.hasten(due_ms);
+            prepared.recovery.hasten(due_ms, RecoveryCause::Waiter);
         }
     }
 
@@ -28,7 +36,7 @@ impl Engine {
     pub(crate) fn recover_of_connection(&mut self, connection: u64) {
         for prepared in self.prepared.values_mut() {
             if prepared.recovery.connection == Some(connection) {
-                prepared.recovery.hasten(0);
+                prepared.recovery.hasten(0, RecoveryCause::Connection);
             }
         }
     }
@@ -39,11 +47,31 @@ impl Engine {
         since_ms.map_or(0, |since_ms| now.uptime_ms.saturating_sub(since_ms))
     }
 
+    /// Numbers of prepared transactions by milliseconds since their votes.
+    pub(crate) fn undecided_by_age(&self, now: Now) -> Vec<Bucket> {
+        let mut buckets = AGES_MS.map(|up_to| Bucket { up_to, count: 0 });
+        for prepared in self.prepared.values() {
+            let age_ms = now.uptime_ms.saturating_sub(prepared.recovery.since_ms);
+            let bucket = buckets.iter_mut().find(|bucket| age_ms <= bucket.up_to);
+            bucket.into_iter().for_each(|bucket| bucket.count += 1);
+        }
+        buckets.into()
+    }
+
+    /// Counts the end of a recovery, before the decision is applied: `None` if it is the client's.
+    pub(crate) fn count_recovery_end(&mut self, txn: TxnId, decision: Option<Decision>) {
+        if let Some(cause) = self.prepared.get(&txn).and_then(|prepared| prepared.recovery.started()) {
+            self.commit_counts.recovery_ended(cause, decision);
+        }
+    }
+
     /// Makes the attempts that are due.
     pub(crate) fn recover_due(&mut self, now: Now, effects: &mut Effects) {
         let due = self.prepared.iter_mut().filter(|(_, prepared)| prepared.recovery.due_ms <= now.uptime_ms);
+        let counts = &mut self.commit_counts;
         let attempted = due.map(|(txn, prepared)| {
-            prepared.recovery.attempted(now.uptime_ms, *txn);
+            let started = prepared.recovery.attempted(now.uptime_ms, *txn);
+            started.into_iter().for_each(|cause| counts.recovery_started(cause));
             *txn
         });
         let mut attempted: Vec<TxnId> = attempted.collect();

@@ -15,7 +15,7 @@ use crate::{
     write_target::PreparedOperation,
 };
 use rustc_hash::FxHashSet;
-use yesquel_model::{HybridClock, NodeId, Timestamp, TxnId};
+use yesquel_model::{GroupEpoch, HybridClock, NodeId, Timestamp, TxnId};
 use yesquel_wire::{Decision, NodeOperation, Operations, Participants};
 
 /// Records one after the other, and the end of each.
@@ -86,6 +86,12 @@ impl Engine {
         let Readable { low, next } = self.snapshots.readable();
         records.push(&LogRecord::LowWater { low, next });
         records.push(&LogRecord::Ceiling(self.ceiling));
+        if !self.is_synced {
+            records.push(&LogRecord::Synced(false));
+        }
+        if self.epoch != GroupEpoch::FIRST {
+            records.push(&LogRecord::Group { epoch: self.epoch });
+        }
         let mut counters: Vec<_> = self.counters.iter().collect();
         counters.sort_unstable();
         for (node, next) in counters {
@@ -203,6 +209,7 @@ impl Engine {
             LogRecord::GiveUp { txn, birth } => self.outcomes.give_up(*txn, *birth),
             LogRecord::Settled { client, report } => self.outcomes.settle(*client, report),
             LogRecord::Horizon(horizon) => self.outcomes.raise(*horizon, self.settings.server),
+            LogRecord::Group { epoch } => self.epoch = *epoch,
             LogRecord::Forget { txn } => self.outcomes.forget(*txn),
             LogRecord::Ceiling(at) => {
                 // A later ceiling may be lower: the server was shut down cleanly.
@@ -211,6 +218,7 @@ impl Engine {
             }
             LogRecord::Counter { node, next } => drop(self.counters.insert(*node, *next)),
             LogRecord::LowWater { low, next } => self.snapshots.set(*low, *next),
+            LogRecord::Synced(is_synced) => self.is_synced = *is_synced,
             LogRecord::Node { node, items } => {
                 self.last_change = self.last_change.max(self.store.restore(*node, *items));
             }
@@ -241,5 +249,6 @@ impl Engine {
         self.clock = HybridClock::above(start);
         self.snapshots.after_restart(start, self.settings.return_ms);
         self.store.look_for_empty();
+        self.no_client_is_connected();
     }
 }

@@ -7,8 +7,8 @@ use yesquel_model::{Key, KeyRange, NodeId, ServerId, Timestamp, TreeId};
 use yesquel_wire::{
     NodeKind,
     status::{
-        Bucket, MemoryStatus, NodeStatus, RequestStatus, ServerStatus, SnapshotStatus, TransactionStatus,
-        TreeNodes, TreeStatus,
+        Bucket, CommitProtocolStatus, MemoryStatus, NodeStatus, RequestStatus, ServerStatus, SnapshotStatus,
+        TransactionStatus, TreeNodes, TreeStatus,
     },
 };
 
@@ -62,6 +62,8 @@ impl Engine {
     pub fn status(&mut self, now: Now) -> ServerStatus {
         // Only shown: the clock of a server that serves nothing must not advance.
         let clock = self.clock.last().max(Timestamp::from_ms(now.wall_ms));
+        let age_ms =
+            |of: Timestamp| if of == Timestamp::ZERO { 0 } else { clock.ms().saturating_sub(of.ms()) };
         let second = self.samples.second;
         let mut trees: BTreeMap<TreeId, TreeStatus> = BTreeMap::new();
         let (mut by_cells, mut by_load) = (Buckets::default(), Buckets::default());
@@ -127,13 +129,17 @@ impl Engine {
                 contradictions: self.counts.contradictions,
                 horizon: self.outcomes.horizon().0,
             },
+            commit_protocol: CommitProtocolStatus {
+                undecided_by_age: self.undecided_by_age(now),
+                recoveries: self.commit_counts.recoveries(),
+                messages: self.commit_counts.messages,
+                by_groups: self.commit_counts.by_groups(),
+                refused_prepared: self.commit_counts.refused_prepared,
+                horizon_age_ms: age_ms(self.outcomes.horizon()),
+            },
             snapshots: SnapshotStatus {
                 oldest: oldest.0,
-                oldest_age_ms: if oldest == Timestamp::ZERO {
-                    0
-                } else {
-                    clock.ms().saturating_sub(oldest.ms())
-                },
+                oldest_age_ms: age_ms(oldest),
                 holders: self.snapshots.holders() as u64,
                 cancelled: self.snapshots.cancelled(),
             },
@@ -146,6 +152,8 @@ impl Engine {
                 moved: self.counts.moved,
                 waits: self.counts.waits,
                 recoveries: self.counts.recoveries,
+                // The driver knows it.
+                wrong_group: 0,
             },
             trees: trees.into_values().collect(),
             nodes_by_cells: by_cells.finish(),

@@ -8,7 +8,7 @@ use crate::{
     snapshots::Readable,
 };
 use yesquel_model::{
-    Refusal, Timestamp, TooFarAhead,
+    HybridClock, Refusal, Timestamp, TooFarAhead,
     limits::{CLOCK_AHEAD_MS_MAX, CLOCK_HELD_MS_MAX},
 };
 
@@ -122,6 +122,31 @@ impl Engine {
         if wait > WAIT_MS_MAX { 0 } else { wait }
     }
 
+    /// Begins to serve after a start. `is_synced`: replies will wait until the records that they
+    /// depend on are on disk.
+    ///
+    /// If those of the last run did not, and it has not ended in order, clients may have read what is
+    /// lost, and have got timestamps of which the log says nothing. Snapshots of that run are too old
+    /// from now on: the clock begins above all timestamps that the run may have given out, which were
+    /// not further ahead of its wall clock than is accepted.
+    pub fn begin(&mut self, now: Now, is_synced: bool, effects: &mut Effects) {
+        if !self.is_synced {
+            let ahead = Timestamp::from_ms(now.wall_ms.saturating_add(CLOCK_AHEAD_MS_MAX + 1));
+            let start = self.clock.last().max(self.ceiling).max(ahead);
+            self.clock = HybridClock::above(start);
+            self.snapshots.after_restart(start, 0);
+            self.set_low_water(Readable { low: start, next: start }, effects);
+        }
+        self.set_synced(is_synced, effects);
+    }
+
+    fn set_synced(&mut self, is_synced: bool, effects: &mut Effects) {
+        if is_synced != self.is_synced {
+            self.is_synced = is_synced;
+            self.log(&LogRecord::Synced(is_synced), effects);
+        }
+    }
+
     /// Shuts down cleanly: no more timestamps are given, and a restart continues from here.
     pub fn end(&mut self, effects: &mut Effects) {
         if self.frozen.is_some() {
@@ -140,6 +165,8 @@ impl Engine {
         if self.last_change > self.snapshots.low() {
             self.set_low_water(Readable { low, next: low }, effects);
         }
+        // Whatever is on disk up to this record, nothing before it is lost.
+        self.set_synced(true, effects);
         self.frozen = Some(Frozen { ceiling: self.ceiling, whole: self.ceiling });
     }
 

@@ -4,13 +4,14 @@ use super::{Engine, commit::owned};
 use crate::{
     effects::{Effects, Now, VoteQuery},
     outcomes::TransactionEnd,
-    queue::QUEUED_MS_MAX,
+    queue::{QUEUED_MS_MAX, QueuedPrepare},
     record::LogRecord,
+    recovery_timer::RecoveryCause,
     transaction::KnownVote,
 };
 use std::sync::Arc;
 use yesquel_model::{ServerId, Timestamp, TxnId};
-use yesquel_wire::{Decision, Participants, TransactionList, TransactionOutcome, Vote};
+use yesquel_wire::{Decision, Participants, Request, TransactionList, TransactionOutcome, Vote};
 
 impl Engine {
     /// Returns this server's vote; if it has not voted, it votes no now.
@@ -102,7 +103,8 @@ impl Engine {
             Vote::Decided(decision) => *decision,
             Vote::No => Decision::Abort,
             // The client still decides.
-            Vote::Waiting | Vote::Forgotten => return,
+            Vote::Waiting => return prepared.recovery.is_queued_elsewhere(now.uptime_ms),
+            Vote::Forgotten => return,
             Vote::Yes { at, .. } => {
                 if !prepared.yes.iter().any(|(server, _)| *server == ask.server) {
                     prepared.yes.push((ask.server, *at));
@@ -119,10 +121,33 @@ impl Engine {
             }
         };
         self.counts.recovered += 1;
+        self.count_recovery_end(ask.txn, Some(decision));
         // It is prepared, so that the decision is obeyed, by the birth and participants of the vote.
         let decided = self.decide(ask.txn, (ask.birth, Participants::NONE), decision, effects);
         debug_assert!(decided.is_ok());
+        self.recover_client(now, ask.txn.client, effects);
         self.after_end(now, ask.txn, effects);
+    }
+
+    /// A client has left a transaction to recovery, and perhaps is dead: its other ones here are
+    /// recovered too, and those that have been queued for as long leave the queue. Otherwise those
+    /// that wait for each other would end one after the other.
+    fn recover_client(&mut self, now: Now, client: u64, effects: &mut Effects) {
+        for (txn, prepared) in &mut self.prepared {
+            if txn.client == client {
+                prepared.recovery.hasten(now.uptime_ms, RecoveryCause::Client);
+            }
+        }
+        let is_meant = |queued: &&QueuedPrepare| {
+            queued.txn.client == client && queued.since_ms + self.settings.recover_after_ms <= now.uptime_ms
+        };
+        let requests: Vec<Box<[u8]>> =
+            self.queue.iter().filter(is_meant).map(|queued| queued.request.clone()).collect();
+        for request in requests {
+            if let Ok(Request::Prepare { txn, birth, participants, .. }) = Request::decode(&request) {
+                self.force_no(txn, birth, &participants, effects);
+            }
+        }
     }
 
     /// Asks the participants of an undecided transaction for their votes.

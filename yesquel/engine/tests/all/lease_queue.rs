@@ -58,9 +58,14 @@ impl Server {
     }
 
     fn lease(&mut self, client: u64, keys: (u8, u8), ms: u64, wait_ms: u64) -> Vec<(u64, Answer)> {
-        let (tree, range) = (leaf().tree, KeyRange::new([keys.0], [keys.1]));
+        self.lease_of(client, &[keys], ms, wait_ms)
+    }
+
+    fn lease_of(&mut self, client: u64, keys: &[(u8, u8)], ms: u64, wait_ms: u64) -> Vec<(u64, Answer)> {
+        let range = |(from, to): &(u8, u8)| (leaf().tree, KeyRange::new([*from], [*to]));
         let (holder, seen) = (holder(client), Timestamp::ZERO);
-        self.send(client, &Request::Lease { holder, tree, range, ms, wait_ms, seen })
+        let ranges = keys.iter().map(range).collect();
+        self.send(client, &Request::Lease { holder, ranges, ms, wait_ms, seen })
     }
 
     fn release(&mut self, client: u64) -> Vec<(u64, Answer)> {
@@ -277,16 +282,37 @@ fn the_longest_wait_is_the_sum_of_the_holds() {
     });
 }
 
+/// A request for several ranges has its turn when all are free, and holds none of them before.
+#[test]
+fn several_ranges_are_granted_at_once() {
+    let mut server = Server::new();
+    let (a, b) = ((0, 1), (2, 3));
+    assert_eq!(server.lease(1, b, LONG, 0), [(1, Answer::Leased)]);
+    assert_eq!(server.lease_of(2, &[a, b], LONG, 0), [(2, Answer::Refused)]);
+    assert_eq!(server.lease_of(2, &[a, b], LONG, LONG), []);
+    // In the other order; and one that wants a range of the requests before it.
+    assert_eq!(server.lease_of(3, &[b, a], LONG, LONG), []);
+    assert_eq!(server.lease(4, a, LONG, LONG), []);
+    assert_eq!(server.release(1), [(1, Answer::Done), (2, Answer::Leased)]);
+    assert_eq!(server.commit(5, put(&[0]), 0), [(5, Answer::Refused)]);
+    assert_eq!(server.commit(5, put(&[2]), 0), [(5, Answer::Refused)]);
+    // Renewing them changes nothing.
+    assert_eq!(server.lease_of(2, &[a, b], LONG, 0), [(2, Answer::Leased)]);
+    assert_eq!(server.release(2), [(2, Answer::Done), (3, Answer::Leased)]);
+    assert_eq!(server.release(3), [(3, Answer::Done), (4, Answer::Leased)]);
+}
+
 /// What the queue must be, from the requests and replies alone.
 #[derive(Default)]
 struct Expected {
-    held: BTreeMap<u64, ((u8, u8), u64)>,
+    held: BTreeMap<u64, (Vec<(u8, u8)>, u64)>,
     /// In the order of arrival, with the end of the wait.
-    queue: Vec<(u64, (u8, u8), u64, u64)>,
+    queue: Vec<(u64, Vec<(u8, u8)>, u64, u64)>,
 }
 
-fn overlap(one: (u8, u8), other: (u8, u8)) -> bool {
-    one.0 < other.1 && other.0 < one.1
+/// Whether one of these ranges overlaps one of the others.
+fn overlap(these: &[(u8, u8)], others: &[(u8, u8)]) -> bool {
+    these.iter().any(|one| others.iter().any(|other| one.0 < other.1 && other.0 < one.1))
 }
 
 impl Expected {
@@ -294,9 +320,9 @@ impl Expected {
     fn serve(&mut self, now_ms: u64) -> Vec<(u64, Answer)> {
         self.held.retain(|_, (_, until_ms)| *until_ms > now_ms);
         let (mut replies, mut place) = (Vec::new(), 0);
-        while let Some((client, keys, ms, until_ms)) = self.queue.get(place).copied() {
-            let is_held = self.held.values().any(|(held, _)| overlap(*held, keys));
-            let is_behind = self.queue[..place].iter().any(|(_, before, ..)| overlap(*before, keys));
+        while let Some((client, keys, ms, until_ms)) = self.queue.get(place).cloned() {
+            let is_held = self.held.values().any(|(held, _)| overlap(held, &keys));
+            let is_behind = self.queue[..place].iter().any(|(_, before, ..)| overlap(before, &keys));
             if !is_held && !is_behind {
                 self.queue.remove(place);
                 self.held.insert(client, (keys, now_ms + ms));
@@ -322,14 +348,16 @@ fn no_request_waits_once_it_has_its_turn() {
                 && expected.queue.iter().all(|(queued, ..)| *queued != client);
             let (came, mut due) = match random.next(8) {
                 0..5 if is_idle => {
-                    let low = random.next(8) as u8;
-                    let keys = (low, low + 1 + random.next(4) as u8);
+                    // Ranges that one request asks for do not overlap here.
+                    let (low, high) = (random.next(4) as u8, 8 + random.next(4) as u8);
+                    let mut keys = vec![(low, low + 1 + random.next(4) as u8), (high, high + 1)];
+                    keys.truncate(1 + random.next(2) as usize);
                     let (ms, wait_ms) = (1 + random.next(300), random.next(400));
                     // A new holder, which has no place from before.
                     let mut due = expected.serve(server.now.uptime_ms);
-                    expected.queue.push((client, keys, ms, server.now.uptime_ms + wait_ms));
+                    expected.queue.push((client, keys.clone(), ms, server.now.uptime_ms + wait_ms));
                     due.extend(expected.serve(server.now.uptime_ms));
-                    (server.lease(client, keys, ms, wait_ms), due)
+                    (server.lease_of(client, &keys, ms, wait_ms), due)
                 }
                 5 => {
                     server.engine.disconnected(client);

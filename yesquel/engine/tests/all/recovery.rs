@@ -4,8 +4,9 @@
 use yesquel_engine::{Caller, Effects, Engine, EngineSettings, Now};
 use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
-    ByteWriter, Expect, NewNode, NodeKind, NodeOperation, Operations, Participants, Question, Questions,
-    Request, WriteOperation,
+    ByteWriter, Decision, Expect, NewNode, NodeKind, NodeOperation, Operations, Participants, Question,
+    Questions, Request, Vote, WriteOperation,
+    status::{RecoveryCounts, RecoveryStatus},
 };
 
 const CLIENT: u64 = 7;
@@ -70,6 +71,11 @@ impl Server {
         assert!(effects.vote_queries.is_empty());
     }
 
+    fn recoveries(&mut self) -> RecoveryStatus {
+        let now = self.now();
+        self.engine.status(now).commit_protocol.recoveries
+    }
+
     /// A reader that waits for the transaction.
     fn read(&mut self) {
         let mut bytes = Vec::new();
@@ -105,6 +111,8 @@ fn a_transaction_that_nothing_waits_for_is_recovered_by_its_age() {
         assert!((wanted * 3 / 4..=wanted * 5 / 4 + 50).contains(pause), "{pauses:?}");
     }
     assert!(pauses.len() >= 8, "{times:?}");
+    let counts = server.recoveries();
+    assert_eq!([counts.waiter, counts.connection, counts.age].map(|counts| counts.started), [0, 0, 1]);
 }
 
 #[test]
@@ -115,6 +123,11 @@ fn requests_that_wait_hasten_one_attempt() {
         server.read();
     }
     assert_eq!(server.queries_until(800), [600]);
+    // The first cause counts.
+    server.engine.disconnected(CONNECTION);
+    server.queries_until(5_000);
+    let counts = server.recoveries();
+    assert_eq!([counts.waiter, counts.connection, counts.age].map(|counts| counts.started), [1, 0, 0]);
 }
 
 #[test]
@@ -124,4 +137,38 @@ fn the_end_of_the_clients_connection_starts_an_attempt() {
     assert_eq!(server.queries_until(500), []);
     server.engine.disconnected(CONNECTION);
     assert_eq!(server.queries_until(600), [550]);
+    let counts = server.recoveries();
+    assert_eq!([counts.waiter, counts.connection, counts.age].map(|counts| counts.started), [0, 1, 0]);
+}
+
+/// The age of a transaction in doubt, and who ends it, are counted.
+#[test]
+fn ages_and_ends_are_counted() {
+    let mut server = Server::in_doubt();
+    let ages = |server: &mut Server| {
+        let now = server.now();
+        let by_age = server.engine.status(now).commit_protocol.undecided_by_age;
+        let place = by_age.iter().position(|bucket| bucket.count == 1);
+        (place.map(|place| by_age[place].up_to), by_age.iter().map(|bucket| bucket.count).sum::<u64>())
+    };
+    assert_eq!(ages(&mut server), (Some(500), 1));
+    server.queries_until(1_950);
+    assert_eq!(ages(&mut server), (Some(2_000), 1));
+    server.queries_until(70_000);
+    assert_eq!(ages(&mut server), (Some(u64::MAX), 1));
+    let birth = Timestamp::from_ms(server.now().wall_ms);
+    let (participants, decision) = (Participants::NONE, Decision::Abort);
+    server.ask(&Request::Decide { txn: TXN, birth, participants, decision });
+    assert_eq!(ages(&mut server), (None, 0));
+    let age = RecoveryCounts { started: 1, by_client: 1, ..RecoveryCounts::default() };
+    assert_eq!(server.recoveries(), RecoveryStatus { age, ..RecoveryStatus::default() });
+    // Another one, that recovery ends.
+    let mut server = Server::in_doubt();
+    server.engine.disconnected(CONNECTION);
+    let (mut effects, now) = (Effects::default(), server.now());
+    server.engine.tick(now, &mut effects);
+    let query = effects.vote_queries.pop().unwrap();
+    server.engine.on_vote(now, &query, &Vote::No, &mut effects);
+    let connection = RecoveryCounts { started: 1, aborted: 1, ..RecoveryCounts::default() };
+    assert_eq!(server.recoveries(), RecoveryStatus { connection, ..RecoveryStatus::default() });
 }

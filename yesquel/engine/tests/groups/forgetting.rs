@@ -198,6 +198,65 @@ fn ends_of_a_client_that_is_gone_are_settled() {
     assert_eq!(groups.ends(0), 0);
 }
 
+/// Commits at both groups by clients that are gone then, sixteen each.
+fn commits_of_clients_that_are_gone(groups: &mut Groups, clients: u64) {
+    for client in 1..=clients {
+        for group in &mut groups.groups {
+            group.engine.on_settled(client, client, &settled(0, Timestamp::ZERO, &[]));
+        }
+        for number in 1..=16 {
+            let key = [number as u8];
+            let votes = BOTH.map(|group| groups.voted(group, txn(client, number), &key, &BOTH));
+            let at = votes[0].max(votes[1]);
+            for group in BOTH {
+                groups.decide(group, txn(client, number), Decision::Commit(at), &BOTH);
+            }
+        }
+        groups.pass(50);
+        groups.disconnect(client);
+    }
+}
+
+/// Ends that are kept for clients that are gone take a quarter of the memory budget at most. Those of
+/// the clients that have been gone longest go first, and none before the other group has confirmed
+/// that it has ended there.
+#[test]
+fn ends_kept_for_clients_that_are_gone_have_a_limit() {
+    const BUDGET: usize = 1 << 20;
+    const CLIENTS: u64 = 200;
+    // An end takes some 96 bytes.
+    const ENDS_MAX: u64 = (BUDGET / 4 / 96) as u64;
+    for restarts in [false, true] {
+        let mut groups = Groups::with_memory(2, BUDGET);
+        let birth = groups.birth();
+        commits_of_clients_that_are_gone(&mut groups, CLIENTS);
+        assert_eq!(groups.ends(0), 16 * CLIENTS);
+        assert!(groups.ends(0) > ENDS_MAX);
+        groups.groups[1].is_down = true;
+        if restarts {
+            groups.restart(0, 0);
+        }
+        groups.pass(15_000);
+        assert_eq!(groups.ends(0), 16 * CLIENTS);
+        groups.groups[1].is_down = false;
+        groups.pass(15_000);
+        let ends = groups.ends(0);
+        assert!(ends <= ENDS_MAX && ends > ENDS_MAX - 16, "{ends} of {ENDS_MAX}");
+        let is_known = |groups: &mut Groups, client| {
+            let vote = groups.vote(0, txn(client, 16), birth, false);
+            matches!(decoded(&vote), Reply::Vote(Vote::Decided(Decision::Commit(_))))
+        };
+        if !restarts {
+            assert!(is_known(&mut groups, CLIENTS) && !is_known(&mut groups, 1));
+        }
+        // They take no vote any more, and are covered after a restart too.
+        groups.restart_from_checkpoint(0);
+        let forgotten = (1..=CLIENTS).find(|client| !is_known(&mut groups, *client)).unwrap();
+        assert!(is_vote(&groups.vote(0, txn(forgotten, 16), birth, false), &Vote::Forgotten));
+        assert_eq!(groups.ends(0), ends);
+    }
+}
+
 /// A client without heartbeats fills no memory: its ends go with a record of their own.
 #[test]
 fn ends_count_as_memory_and_large_reports_are_logged_at_once() {

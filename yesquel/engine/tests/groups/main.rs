@@ -5,6 +5,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod copies;
 mod forgetting;
 mod queued;
 mod support;

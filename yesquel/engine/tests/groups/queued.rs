@@ -81,6 +81,41 @@ fn a_queued_prepare_counts_as_waiting_for_two_seconds() {
     assert!(is_vote(&groups.vote(1, txn(2, 1), birth, true), &Vote::Decided(Decision::Abort)));
 }
 
+/// The machines of two clients are cut off, so that no connection ends. A reader waits for a
+/// transaction of one, which is queued elsewhere behind one of the other: recovery ends both soon.
+#[test]
+fn a_queued_prepare_of_a_dead_client_is_recovered_soon_after_its_turn() {
+    let mut groups = Groups::new(2);
+    BOTH.iter().for_each(|group| _ = groups.voted(*group, txn(4, 1), b"a", &BOTH));
+    let first = groups.prepare(0, txn(1, 2), b"b", true, &BOTH);
+    assert!(matches!(decoded(&groups.answer(0, first).unwrap()), Reply::Voted(_)));
+    let queued = groups.prepare(1, txn(1, 2), b"a", true, &BOTH);
+    let reader = groups.lookup(0, 3, b"b");
+    groups.pass(650);
+    assert!(matches!(decoded(&groups.answer(1, queued).unwrap()), Reply::Voted(_)));
+    assert!(groups.answer(0, reader).is_some());
+}
+
+/// Several transactions of a client whose machine is cut off wait for each other. One of another
+/// client waits for the last of them, and a reader for that: all of them end together.
+#[test]
+fn transactions_of_a_dead_client_that_wait_for_each_other_end_together() {
+    let mut groups = Groups::new(2);
+    BOTH.iter().for_each(|group| _ = groups.voted(*group, txn(1, 1), b"a", &BOTH));
+    let chain: [[&[u8]; 2]; 4] = [[b"a", b"b"], [b"b", b"c"], [b"c", b"d"], [b"d", b"e"]];
+    for (number, keys) in (2..).zip(chain) {
+        let queued = groups.prepare_two(1, txn(1, number), keys, true);
+        assert!(groups.answer(1, queued).is_none());
+    }
+    let first = groups.prepare(0, txn(2, 1), b"x", true, &BOTH);
+    assert!(matches!(decoded(&groups.answer(0, first).unwrap()), Reply::Voted(_)));
+    let queued = groups.prepare(1, txn(2, 1), b"e", true, &BOTH);
+    let reader = groups.lookup(0, 3, b"x");
+    groups.pass(650);
+    assert!(matches!(decoded(&groups.answer(1, queued).unwrap()), Reply::Voted(_)));
+    assert!(groups.answer(0, reader).is_some());
+}
+
 /// The end of its connection removes a prepare from the queue, and lets those behind it go on.
 #[test]
 fn a_queued_prepare_leaves_with_its_client() {

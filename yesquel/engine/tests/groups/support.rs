@@ -27,6 +27,7 @@ pub(crate) struct Groups {
     callers: BTreeMap<u64, u64>,
     /// Requests handled, and questions between groups.
     pub(crate) messages: u64,
+    memory_bytes_max: usize,
 }
 
 pub(crate) fn txn(client: u64, number: u64) -> TxnId {
@@ -37,8 +38,9 @@ pub(crate) fn node(group: usize) -> NodeId {
     NodeId::root(TreeId::new(1).unwrap(), ServerId(group as u16))
 }
 
-fn settings(group: usize) -> EngineSettings {
-    EngineSettings { server: ServerId(group as u16), grace_ms: 100, ..EngineSettings::default() }
+fn settings(group: usize, memory_bytes_max: usize) -> EngineSettings {
+    let server = ServerId(group as u16);
+    EngineSettings { server, grace_ms: 100, memory_bytes_max, ..EngineSettings::default() }
 }
 
 /// The reply of a request.
@@ -48,8 +50,13 @@ pub(crate) fn decoded(answer: &Answer) -> Reply<'_> {
 
 impl Groups {
     pub(crate) fn new(count: usize) -> Groups {
+        Groups::with_memory(count, usize::MAX)
+    }
+
+    /// Groups with a memory budget.
+    pub(crate) fn with_memory(count: usize, memory_bytes_max: usize) -> Groups {
         let group = |number: usize| Group {
-            engine: Engine::new(settings(number)),
+            engine: Engine::new(settings(number, memory_bytes_max)),
             log: Vec::new(),
             replies: BTreeMap::new(),
             is_down: false,
@@ -60,6 +67,7 @@ impl Groups {
             requests: 0,
             callers: BTreeMap::new(),
             messages: 0,
+            memory_bytes_max,
         };
         for group in 0..count {
             let new = NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() };
@@ -170,7 +178,7 @@ impl Groups {
     pub(crate) fn restart(&mut self, group: usize, lost: usize) {
         let of = &mut self.groups[group];
         of.log.truncate(of.log.len() - lost);
-        let mut engine = Engine::new(settings(group));
+        let mut engine = Engine::new(settings(group, self.memory_bytes_max));
         of.log.iter().for_each(|record| engine.replay(&LogRecord::decode(record).unwrap()));
         engine.replayed();
         of.engine = engine;
@@ -180,7 +188,7 @@ impl Groups {
     pub(crate) fn restart_from_checkpoint(&mut self, group: usize) {
         let of = &mut self.groups[group];
         let written = crate::common::write(&mut of.engine.checkpoint());
-        of.engine = crate::common::start(settings(group), &written, &of.log);
+        of.engine = crate::common::start(settings(group, self.memory_bytes_max), &written, &of.log);
     }
 
     pub(crate) fn disconnect(&mut self, connection: u64) {

@@ -12,12 +12,12 @@ use std::io;
 use subtle::ConstantTimeEq;
 use thiserror::Error;
 use yesquel_engine::Caller;
-use yesquel_model::{ServerId, Timestamp};
+use yesquel_model::{ClusterMembership, ServerId, Timestamp};
 use yesquel_node::ClockState;
 use yesquel_wire::{
-    ClientHeartbeat, Malformed, Request,
+    ClientHeartbeat, Destination, Malformed, Request,
     frame::{FrameError, Inbox},
-    greeting::{Denial, GreetingError, Hello, LANE, Role, VERSIONS, Welcome, common_version},
+    greeting::{Denial, GreetingError, Hello, LANE, Role, VERSIONS, Welcome, common_version, is_watcher},
 };
 
 /// Maximum number of requests in flight on a connection. At this number it is not read any further.
@@ -40,6 +40,8 @@ pub(super) enum CloseReason {
     Silent,
     #[error("it has begun a message and not gone on with it for {} s", STALL_MS / 1_000)]
     Stalled,
+    #[error("it had no room for the notice of a change")]
+    NoticesBlocked,
     #[error("there was no room for the rest of its messages for {} s", STALL_MS / 1_000)]
     NoRoom,
     #[error(transparent)]
@@ -103,6 +105,7 @@ pub(super) struct AdmissionPolicy {
     /// Credential of other servers. Without one, but with one of clients, no server is admitted.
     pub(super) peer_credential: Option<Box<[u8]>>,
     pub(super) clients_max: usize,
+    pub(super) membership: ClusterMembership,
 }
 
 impl AdmissionPolicy {
@@ -124,7 +127,15 @@ impl AdmissionPolicy {
             Role::Peer => &self.peer_credential,
         };
         let is_known = own.as_ref().is_none_or(|own| own.ct_eq(hello.credential).into());
-        if is_known { Ok(version) } else { Err(Denial::Credential) }
+        if !is_known {
+            return Err(Denial::Credential);
+        }
+        match hello.cluster {
+            Some(cluster) if cluster != self.membership.cluster => {
+                Err(Denial::OtherCluster(self.membership.cluster))
+            }
+            _ => Ok(version),
+        }
     }
 }
 
@@ -236,10 +247,15 @@ impl ClientConnection {
         });
         match admitted {
             Ok((version, now)) => {
-                let server = admission.server;
+                if client & LANE != 0 && is_watcher(client, self.stream.peer_name()) {
+                    session.admit_watcher(self.number);
+                }
+                let (server, membership) = (admission.server, admission.membership);
+                let epoch = session.destination().epoch;
                 self.role = hello.role;
                 let requests_max = REQUESTS_MAX as u32;
-                self.out = Welcome::Served { version, server, requests_max, now }.encode();
+                let welcome = Welcome::Served { version, server, requests_max, now, membership, epoch };
+                self.out = welcome.encode();
                 self.inbox.skip(length);
                 self.client = Some(client);
                 self.waiting_since_ms = None;
@@ -269,15 +285,18 @@ impl ClientConnection {
             let outcome = if request == ClientHeartbeat::NUMBER {
                 ClientHeartbeat::decode(bytes)
                     .map(|heartbeat| session.on_heartbeat(connection, client, heartbeat))
-            } else if !Request::is_permitted(bytes, role, client) {
-                is_permitted = false;
-                Ok(())
             } else {
-                sink.with(connection, |of| of.in_flight += 1);
-                let handled = session.handle(Caller { connection, request }, bytes);
-                // Few short requests may have long replies.
-                is_paused = sink.with(connection, |of| waits(of, sending)).unwrap_or(false);
-                handled
+                Destination::split(bytes).and_then(|(destination, bytes)| {
+                    if !Request::is_permitted(bytes, role, client) {
+                        is_permitted = false;
+                        return Ok(());
+                    }
+                    sink.with(connection, |of| of.in_flight += 1);
+                    let handled = session.handle(Caller { connection, request }, destination, bytes);
+                    // Few short requests may have long replies.
+                    is_paused = sink.with(connection, |of| waits(of, sending)).unwrap_or(false);
+                    handled
+                })
             };
             malformed = outcome.err();
             malformed.is_none() && !is_paused && is_permitted
@@ -305,11 +324,20 @@ impl ClientConnection {
             }
             // Copies one piece of each long reply at a time, when the socket accepts it.
             let out = &mut self.out;
-            if !sink.with(self.number, |of| of.out.fill(out)).unwrap_or(false) {
+            if !sink.fill(self.number, out) {
                 self.waiting_since_ms = None;
                 return Ok(());
             }
         }
+    }
+
+    /// Sends notices. They must leave at once: a connection that has no room for them is closed.
+    pub(super) fn send_notices(&mut self, notices: Vec<u8>) -> Result<(), CloseReason> {
+        if self.written < self.out.len() {
+            return Err(CloseReason::NoticesBlocked);
+        }
+        (self.out, self.written) = (notices, 0);
+        if self.write(&mut false)? { Ok(()) } else { Err(CloseReason::NoticesBlocked) }
     }
 
     /// Sends the output buffer as far as the socket accepts it, before the connection is closed.

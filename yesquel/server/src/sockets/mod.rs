@@ -112,11 +112,18 @@ impl SocketServer {
             connections_max,
             unfinished_bytes_max,
         } = options;
+        let membership = core.membership();
         let thread = SocketLoop {
             poll,
             core,
             sink: sink.clone(),
-            admission: AdmissionPolicy { server, credential, peer_credential, clients_max: connections_max },
+            admission: AdmissionPolicy {
+                server,
+                credential,
+                peer_credential,
+                clients_max: connections_max,
+                membership,
+            },
             tls,
             listeners,
             accept_again: false,
@@ -213,6 +220,7 @@ impl SocketLoop {
                 }
             }
             self.take_requests(&mut ready, &mut writable);
+            self.send_notices();
             self.sink.take_dirty(&mut dirty);
             for number in dirty.iter().chain(&writable) {
                 self.send(*number);
@@ -406,6 +414,17 @@ impl SocketLoop {
             self.sink.remove(number);
             if self.clients.get(&client) == Some(&number) {
                 self.clients.remove(&client);
+            }
+        }
+    }
+
+    /// Sends the notices of the steps so far, before any of their replies.
+    fn send_notices(&mut self) {
+        for (number, notices) in self.sink.take_notices() {
+            let Some(connection) = self.connections.get_mut(&number) else { continue };
+            if let Err(end) = connection.send_notices(notices) {
+                let core = Arc::clone(&self.core);
+                self.end(number, &end, &mut core.session());
             }
         }
     }

@@ -5,12 +5,14 @@ use mio::Waker;
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use yesquel_engine::Caller;
-use yesquel_wire::frame::Outbox;
+use yesquel_wire::{Notice, frame::Outbox};
 
 /// Replies of one connection.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionReplies {
-    pub(super) out: Outbox,
+    out: Outbox,
+    /// Notices, which leave before all replies.
+    notices: Outbox,
     /// Number of requests without a reply.
     pub(super) in_flight: usize,
     /// Bytes of replies that wait for the disk.
@@ -24,6 +26,12 @@ impl ConnectionReplies {
     pub(super) fn bytes(&self) -> usize {
         self.out.held() + self.held
     }
+
+    fn mark_dirty(&mut self, connection: u64, dirty: &mut Vec<u64>) {
+        if !std::mem::replace(&mut self.is_dirty, true) {
+            dirty.push(connection);
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -31,6 +39,8 @@ struct ReplyQueues {
     of: FxHashMap<u64, ConnectionReplies>,
     /// Connections with something to send.
     dirty: Vec<u64>,
+    /// Connections with notices to send.
+    noticed: Vec<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -83,6 +93,33 @@ impl SocketReplies {
         self.lock().of.get_mut(&connection).map(act)
     }
 
+    /// Appends a connection's queued replies to a buffer, as [`Outbox::fill`] does. While notices
+    /// wait, no reply leaves, and the connection counts as one that just got replies.
+    pub(super) fn fill(&self, connection: u64, out: &mut Vec<u8>) -> bool {
+        let mut locked = self.lock();
+        let ReplyQueues { of: all, dirty, noticed } = &mut *locked;
+        let Some(of) = all.get_mut(&connection) else { return false };
+        if noticed.is_empty() {
+            return of.out.fill(out);
+        }
+        of.mark_dirty(connection, dirty);
+        drop(locked);
+        self.wake();
+        false
+    }
+
+    /// Takes the notices and their connections.
+    pub(super) fn take_notices(&self) -> Vec<(u64, Vec<u8>)> {
+        let mut locked = self.lock();
+        let ReplyQueues { of: all, noticed, .. } = &mut *locked;
+        let taken = noticed.drain(..).filter_map(|connection| {
+            let mut bytes = Vec::new();
+            let of = all.get_mut(&connection)?;
+            of.notices.fill(&mut bytes).then_some((connection, bytes))
+        });
+        taken.collect()
+    }
+
     /// Takes the connections that got replies since the last call.
     pub(super) fn take_dirty(&self, dirty: &mut Vec<u64>) {
         dirty.clear();
@@ -99,15 +136,22 @@ impl SocketReplies {
 impl ReplySink for SocketReplies {
     fn deliver(&self, caller: Caller, reply: &[u8]) {
         let mut locked = self.lock();
-        let ReplyQueues { of: all, dirty } = &mut *locked;
+        let ReplyQueues { of: all, dirty, .. } = &mut *locked;
         // The connection has ended.
         let Some(of) = all.get_mut(&caller.connection) else { return };
         of.out.push(caller.request, reply);
         of.in_flight = of.in_flight.saturating_sub(1);
-        if !of.is_dirty {
-            of.is_dirty = true;
-            dirty.push(caller.connection);
+        of.mark_dirty(caller.connection, dirty);
+    }
+
+    fn notify(&self, connection: u64, notice: &[u8]) {
+        let mut locked = self.lock();
+        let ReplyQueues { of: all, noticed, .. } = &mut *locked;
+        let Some(of) = all.get_mut(&connection) else { return };
+        if of.notices.is_empty() {
+            noticed.push(connection);
         }
+        of.notices.push(Notice::NUMBER, notice);
     }
 
     fn reply_held(&self, caller: Caller, bytes: usize) {
@@ -119,7 +163,10 @@ impl ReplySink for SocketReplies {
     }
 
     fn flush(&self) {
-        if !self.lock().dirty.is_empty() {
+        let locked = self.lock();
+        let is_needed = !locked.dirty.is_empty() || !locked.noticed.is_empty();
+        drop(locked);
+        if is_needed {
             self.wake();
         }
     }

@@ -2,7 +2,11 @@
 
 use mio::{Interest, Registry, Token, event::Source, net};
 use rustls::ServerConnection;
-use std::io::{self, Read, Write};
+use std::{
+    io::{self, Read, Write},
+    os::linux::net::SocketAddrExt,
+};
+use yesquel_wire::greeting::name_number;
 
 /// Socket of either kind.
 #[derive(Debug)]
@@ -68,6 +72,15 @@ impl SocketStream {
 
     pub(super) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         self.socket.register(registry, token)
+    }
+
+    /// Returns the number in the name of the peer's socket, if Linux has given it one. What is
+    /// written to such a socket is in the peer's hands when the call returns.
+    pub(super) fn peer_name(&self) -> Option<u32> {
+        match &self.socket {
+            ServerSocket::Tcp(_) => None,
+            ServerSocket::Unix(stream) => name_number(stream.peer_addr().ok()?.as_abstract_name()?),
+        }
     }
 
     /// Reads once into an inbox.

@@ -83,13 +83,20 @@ fn old_state(files: &BTreeMap<String, Vec<u8>>, server: u16) -> (Vec<Vec<u8>>, u
 /// Checks a folder that was upgraded. Returns what its file `machine` states.
 fn check_new(disk: &SimulatedDisk, server: u16, expected: &(Vec<Vec<u8>>, u64)) -> MachineFile {
     let machine = MachineFile::read(disk).unwrap().unwrap();
-    assert_eq!(machine.home_group, ServerId(server));
-    let group = group_folder(machine.home_group);
+    assert_eq!(machine.membership.home_group, ServerId(server));
+    let group = group_folder(machine.membership.home_group);
     assert_eq!(disk.names().unwrap(), [&group, "lock", MACHINE]);
     let settings = EngineSettings { server: ServerId(server), ..EngineSettings::default() };
     let options = LogOptions::default();
     let sizes = LogSizes::of(&options);
-    let opened = open_group(disk.subfolder(&group), identity(&machine), settings, options, sizes).unwrap();
+    let opened = open_group(
+        disk.subfolder(&group),
+        identity(machine.membership.cluster, machine.membership.home_group),
+        settings,
+        options,
+        sizes,
+    )
+    .unwrap();
     let engine = opened.core.engine();
     engine.audit().unwrap();
     // The log after the checkpoint has one record.
@@ -127,7 +134,7 @@ fn interrupted(server: u16, files: &BTreeMap<String, Vec<u8>>, operations: u64, 
     }
     disk.repair();
     let machine = check_new(&disk, server, &old_state(files, server));
-    assert!(begun.is_none_or(|begun| begun.cluster == machine.cluster), "it has another UUID");
+    assert!(begun.is_none_or(|begun| begun.membership == machine.membership), "it has another UUID");
     assert_eq!(run(&disk).unwrap(), UpgradeOutcome::Current { deleted: 0 });
     has_failed
 }

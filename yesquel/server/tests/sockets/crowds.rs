@@ -15,8 +15,10 @@ const DENIED_MAX: usize = 64;
 fn greet(served: &Served) -> Welcome {
     let mut stream = TcpStream::connect(served.address).unwrap();
     // It may be closed with the answer before the greeting is sent.
-    let _ = stream
-        .write_all(&Hello { versions: VERSIONS, client: 99, credential: b"", role: Role::Client }.encode());
+    let _ = stream.write_all(
+        &Hello { versions: VERSIONS, client: 99, credential: b"", role: Role::Client, cluster: None }
+            .encode(),
+    );
     let (mut answer, mut room) = (Vec::new(), [0; 100]);
     loop {
         if let Some((welcome, _)) = Welcome::decode(&answer).unwrap() {

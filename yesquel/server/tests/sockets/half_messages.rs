@@ -1,6 +1,6 @@
 //! Clients that begin messages and do not complete them.
 
-use crate::support::{Raw, in_memory, lookup, root};
+use crate::support::{GROUP, Raw, in_memory, lookup, root};
 use std::{
     io::{Read, Write},
     thread,
@@ -123,7 +123,7 @@ fn clients_beyond_the_common_limit_take_turns() {
     let mut clients: Vec<Raw> = (2..4).map(|client| Raw::new(served.address, client)).collect();
     let mut wire = Vec::new();
     let mut outbox = Outbox::default();
-    (1..=3).for_each(|number| outbox.push(number, &long(LENGTH)));
+    (1..=3).for_each(|number| outbox.push_after(number, GROUP.encode().bytes(), &long(LENGTH)));
     while outbox.fill(&mut wire) {}
     // Each holds 42 MiB, and their common limit is 80.
     let (begun, rest) = wire.split_at(42 << 20);

@@ -2,7 +2,11 @@
 //! are served meanwhile, and when it continues no reply is missing.
 
 use crate::support::{Raw, Served, lookup, root, serve};
-use std::{collections::BTreeSet, io::Read, thread};
+use std::{
+    collections::BTreeSet,
+    io::{Read, Write},
+    thread,
+};
 use yesquel_engine::EngineSettings;
 use yesquel_model::{KeyRange, Timestamp, TxnId};
 use yesquel_server::{Core, DataFolder, LogOptions, WallTime};
@@ -12,11 +16,11 @@ use yesquel_wire::{
 };
 
 /// Size in bytes of a scan's reply.
-const LEAF: usize = 512 << 10;
+pub(crate) const LEAF: usize = 512 << 10;
 /// Bytes that may be queued for a connection, by `docs/yesquel/wire.md`, plus one reply.
 const QUEUED_MAX: u64 = (16 << 20) + 2 * LEAF as u64;
 
-fn scan() -> Vec<u8> {
+pub(crate) fn scan() -> Vec<u8> {
     let mut questions = Vec::new();
     Question::Scan { node: root(), scan: Scan::all().into() }.write(&mut ByteWriter(&mut questions));
     let questions = Questions::decode(&questions).unwrap();
@@ -25,7 +29,7 @@ fn scan() -> Vec<u8> {
     request
 }
 
-fn commit(number: u64, operations: &[NodeOperation<'_>]) -> Vec<u8> {
+pub(crate) fn commit(number: u64, operations: &[NodeOperation<'_>]) -> Vec<u8> {
     let bytes = Operations::encode(operations);
     let operations = Operations::decode(&bytes).unwrap();
     let (txn, seen) = (TxnId { client: 1, number }, Timestamp::ZERO);
@@ -44,7 +48,7 @@ fn commit(number: u64, operations: &[NodeOperation<'_>]) -> Vec<u8> {
 }
 
 /// Fills a leaf with half a megabyte.
-fn fill(raw: &mut Raw) {
+pub(crate) fn fill<S: Read + Write>(raw: &mut Raw<S>) {
     let new = NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() };
     let create = NodeOperation { node: root(), write: WriteOperation::Create(new) };
     let value = vec![7; 16 << 10];

@@ -1,21 +1,27 @@
 //! Server with sockets, and a client that sends arbitrary bytes.
 
+use rustix::net;
 use std::{
-    io::Write,
+    io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
+    os::{
+        linux::net::SocketAddrExt,
+        unix::net::{UnixListener, UnixStream},
+    },
+    path::Path,
     sync::Arc,
     thread,
     time::{Duration, Instant, SystemTime},
 };
 use yesquel_engine::EngineSettings;
-use yesquel_model::{NodeId, ServerId, Timestamp, TreeId};
+use yesquel_model::{GroupEpoch, NodeId, ServerId, Timestamp, TreeId};
 use yesquel_server::{
     Core, Listener, ManualTime, SocketReplies, SocketServer, SocketServerOptions, Time, WallTime,
 };
 use yesquel_wire::{
-    ByteWriter, Question, Request,
+    ByteWriter, Destination, Question, Request,
     frame::{Inbox, Outbox},
-    greeting::{Hello, Role, VERSIONS, Welcome},
+    greeting::{Hello, Role, VERSIONS, Welcome, name_number, watcher},
     status::ConnectionStatus,
 };
 
@@ -45,10 +51,25 @@ pub(crate) fn serve_with_clock(
     core: impl FnOnce(SocketReplies) -> Core,
     time: impl Time + 'static,
 ) -> Served {
-    let sink = SocketReplies::new();
-    let core = Arc::new(core(sink.clone()));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
+    let (_sockets, core) = serve_at(Listener::Tcp(listener), core, time);
+    Served { _sockets, core, address }
+}
+
+/// Starts a server in memory at a socket of this machine.
+pub(crate) fn serve_unix(path: &Path) -> (SocketServer, Arc<Core>) {
+    let core = |sink| Core::in_memory(EngineSettings::default(), WallTime::default(), sink);
+    serve_at(Listener::Unix(UnixListener::bind(path).unwrap()), core, WallTime::default())
+}
+
+fn serve_at(
+    listener: Listener,
+    core: impl FnOnce(SocketReplies) -> Core,
+    time: impl Time + 'static,
+) -> (SocketServer, Arc<Core>) {
+    let sink = SocketReplies::new();
+    let core = Arc::new(core(sink.clone()));
     let options = SocketServerOptions {
         peer_credential: None,
         server: ServerId(0),
@@ -57,9 +78,9 @@ pub(crate) fn serve_with_clock(
         connections_max: CLIENTS_MAX,
         unfinished_bytes_max: 80 << 20,
     };
-    let listeners = vec![Listener::Tcp(listener)];
-    let sockets = SocketServer::serve_with_clock(Arc::clone(&core), sink, listeners, options, time).unwrap();
-    Served { _sockets: sockets, core, address }
+    let sockets =
+        SocketServer::serve_with_clock(Arc::clone(&core), sink, vec![listener], options, time).unwrap();
+    (sockets, core)
 }
 
 /// Starts a server in memory whose connections use a manual clock.
@@ -69,8 +90,8 @@ pub(crate) fn in_memory(clock: &ManualTime) -> Served {
 }
 
 /// Raw connection.
-pub(crate) struct Raw {
-    pub(crate) stream: TcpStream,
+pub(crate) struct Raw<S = TcpStream> {
+    pub(crate) stream: S,
     pub(crate) inbox: Inbox,
 }
 
@@ -85,30 +106,67 @@ pub(crate) fn lookup() -> Vec<u8> {
     request
 }
 
+/// The group, as requests name it.
+pub(crate) const GROUP: Destination = Destination { group: ServerId(0), epoch: GroupEpoch::FIRST };
+
 impl Raw {
-    pub(crate) fn new(address: SocketAddr, client: u64) -> Raw {
-        let mut raw = Raw { stream: TcpStream::connect(address).unwrap(), inbox: Inbox::default() };
+    pub(crate) fn ungreeted(stream: TcpStream) -> Raw {
         // Send without waiting for acknowledgements.
-        raw.stream.set_nodelay(true).unwrap();
+        stream.set_nodelay(true).unwrap();
         // A server that never answers fails the test.
-        raw.stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        raw.stream
-            .write_all(&Hello { versions: VERSIONS, client, credential: b"", role: Role::Client }.encode())
-            .unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        Raw { stream, inbox: Inbox::default() }
+    }
+
+    pub(crate) fn new(address: SocketAddr, client: u64) -> Raw {
+        Raw::ungreeted(TcpStream::connect(address).unwrap()).served(client)
+    }
+}
+
+impl Raw<UnixStream> {
+    pub(crate) fn unix(path: &Path, client: u64) -> Raw<UnixStream> {
+        Raw::over(UnixStream::connect(path).unwrap(), client)
+    }
+
+    /// Connects for notices. `differs`: with another number than that of its socket's name.
+    pub(crate) fn watcher(path: &Path, client: u64, differs: bool) -> Raw<UnixStream> {
+        let (family, kind) = (net::AddressFamily::UNIX, net::SocketType::STREAM);
+        let socket = net::socket(family, kind, None).unwrap();
+        net::bind(&socket, &net::SocketAddrUnix::new_unnamed()).unwrap();
+        net::connect(&socket, &net::SocketAddrUnix::new(path).unwrap()).unwrap();
+        let stream = UnixStream::from(socket);
+        let name = name_number(stream.local_addr().unwrap().as_abstract_name().unwrap()).unwrap();
+        Raw::over(stream, watcher(client, name ^ u32::from(differs)))
+    }
+
+    fn over(stream: UnixStream, client: u64) -> Raw<UnixStream> {
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        Raw { stream, inbox: Inbox::default() }.served(client)
+    }
+}
+
+impl<S: Read + Write> Raw<S> {
+    fn served(mut self, client: u64) -> Raw<S> {
+        let hello = Hello { versions: VERSIONS, client, credential: b"", role: Role::Client, cluster: None };
+        assert!(matches!(self.greet(&hello), Welcome::Served { .. }));
+        self
+    }
+
+    pub(crate) fn greet(&mut self, hello: &Hello<'_>) -> Welcome {
+        self.stream.write_all(&hello.encode()).unwrap();
         loop {
-            if let Some((welcome, length)) = Welcome::decode(raw.inbox.unread()).unwrap() {
-                assert!(matches!(welcome, Welcome::Served { .. }));
-                raw.inbox.skip(length);
-                return raw;
+            if let Some((welcome, length)) = Welcome::decode(self.inbox.unread()).unwrap() {
+                self.inbox.skip(length);
+                return welcome;
             }
-            raw.inbox.read_from(&mut raw.stream).unwrap();
+            self.inbox.read_from(&mut self.stream).unwrap();
         }
     }
 
     pub(crate) fn send(&mut self, requests: impl IntoIterator<Item = (u64, Vec<u8>)>) {
         let (mut outbox, mut bytes) = (Outbox::default(), Vec::new());
         for (number, request) in requests {
-            outbox.push(number, &request);
+            outbox.push_after(number, GROUP.encode().bytes(), &request);
         }
         while outbox.fill(&mut bytes) {}
         self.stream.write_all(&bytes).unwrap();
@@ -131,7 +189,14 @@ impl Raw {
     }
 
     pub(crate) fn ask(&mut self, request: Vec<u8>) -> Vec<u8> {
-        self.send([(1, request)]);
+        self.ask_at(GROUP, &request)
+    }
+
+    pub(crate) fn ask_at(&mut self, destination: Destination, request: &[u8]) -> Vec<u8> {
+        let (mut outbox, mut bytes) = (Outbox::default(), Vec::new());
+        outbox.push_after(1, destination.encode().bytes(), request);
+        while outbox.fill(&mut bytes) {}
+        self.stream.write_all(&bytes).unwrap();
         let mut answer = Vec::new();
         self.replies(1, |_, reply| answer = reply.to_vec());
         answer

@@ -1,7 +1,9 @@
 //! The network: connections that keep the order of their messages, delay them, break and wait.
 //! Messages of two connections can overtake each other.
 
-use super::{ClientProcess, Cluster, OBSERVER, Partition, SharedCluster, SimulationEvent, peer_of_server};
+use super::{
+    ClientProcess, Cluster, OBSERVER, Partition, SharedCluster, SimulationEvent, pause, peer_of_server,
+};
 use crate::fault::{PEERS, PROCESSES};
 use std::{
     future::{Future, poll_fn},
@@ -12,17 +14,33 @@ use std::{
 };
 use yesquel_engine::{Caller, Now};
 use yesquel_model::{ServerId, Timestamp};
-use yesquel_node::PeerQuery;
+use yesquel_node::{LOCAL_CONNECTION, PeerQuery};
 use yesquel_transport::{HeartbeatSource, LossCause, LostCall, ReplyHandler, Transport};
-use yesquel_wire::{ClientHeartbeat, Request};
+use yesquel_wire::{ClientHeartbeat, Correction, Request};
 
 /// The connection number of a server's calls to itself.
-pub(super) const OWN: u64 = u64::MAX;
+pub(super) const OWN: u64 = LOCAL_CONNECTION;
+
+/// The number by which a server knows a connection.
+fn connection_of(link: usize) -> u64 {
+    link as u64 + 1
+}
+
+/// The connection of a number.
+pub(super) fn link_of(connection: u64) -> usize {
+    connection as usize - 1
+}
 
 /// A message to a server.
 pub(crate) enum MessageBody {
     Request { call: u64, bytes: Vec<u8> },
     Heartbeat { client: u64, heartbeat: ClientHeartbeat },
+}
+
+/// A message that arrives again.
+pub(crate) enum Copied {
+    Request { call: u64, bytes: Vec<u8> },
+    Reply { call: u64, bytes: Vec<u8> },
 }
 
 /// One direction of a connection.
@@ -54,6 +72,8 @@ pub(crate) struct SimulatedConnection {
     epoch: u64,
     /// Whether the peer still uses it.
     is_open: bool,
+    /// Whether the server has learned that it has ended.
+    has_ended: bool,
     requests: OneWay,
     replies: OneWay,
     /// Unanswered calls.
@@ -74,8 +94,18 @@ pub(crate) struct PeerCall {
 enum PeerCallContent {
     /// A question for a vote.
     Query(PeerQuery),
-    /// A report that was sent at a time.
-    Report { sent: Now },
+    /// A report to a server that was sent at a time.
+    Report { to: ServerId, sent: Now },
+}
+
+impl PeerCallContent {
+    /// The group that is asked.
+    fn group(&self) -> ServerId {
+        match self {
+            PeerCallContent::Query(query) => query.server(),
+            PeerCallContent::Report { to, .. } => *to,
+        }
+    }
 }
 
 /// A request in flight.
@@ -120,6 +150,7 @@ impl Cluster {
             server,
             epoch: self.servers[server].epoch,
             is_open: true,
+            has_ended: false,
             requests: OneWay::new(),
             replies: OneWay::new(),
             calls: Vec::new(),
@@ -127,6 +158,7 @@ impl Cluster {
         });
         let link = self.links.len() - 1;
         self.open.insert((peer, server), link);
+        self.greeted(peer, server);
         Some(link)
     }
 
@@ -142,8 +174,12 @@ impl Cluster {
         {
             on_request(task, ServerId(server as u16), &request);
         }
-        match self.link(peer, server) {
+        let (target, _) = self.route(peer, server);
+        match self.link(peer, target) {
             Some(link) => {
+                // The greeting may have told more.
+                let (_, destination) = self.route(peer, server);
+                let bytes = [destination.encode().bytes(), &bytes].concat();
                 self.links[link].calls.push(number);
                 self.send(link, MessageBody::Request { call: number, bytes });
                 let ClientProcess { calls, ref cuts, .. } = self.processes[peer];
@@ -171,7 +207,11 @@ impl Cluster {
         let process = &mut self.processes[peer];
         process.calls += 1;
         let calls = process.calls;
-        match process.deaths.iter().find(|(call, _)| *call == calls) {
+        if let Some((_, us)) = process.stops.iter().find(|(call, _)| *call == calls).copied() {
+            self.processes[peer].stopped_until_us = self.now_us() + us;
+            self.after(us, SimulationEvent::GoesOn);
+        }
+        match self.processes[peer].deaths.iter().find(|(call, _)| *call == calls) {
             Some((_, sent)) => {
                 self.dying.push(peer);
                 *sent
@@ -188,7 +228,42 @@ impl Cluster {
         lane.sent += 1;
         lane.last_us = lane.last_us.max(now_us + us);
         let (index, us) = (lane.sent, lane.last_us - now_us);
+        if let MessageBody::Request { call, bytes } = &body
+            && let Some(later_us) =
+                self.copied_after([7 << 32 | link as u64, peer as u64, server as u64, index])
+        {
+            let copy = Copied::Request { call: *call, bytes: bytes.clone() };
+            self.after(us + later_us, SimulationEvent::Copy { link, index, copy });
+        }
         self.after(us, SimulationEvent::Message { link, index, body });
+    }
+
+    /// Delivers a message again, if it has arrived and its connection has not ended.
+    pub(super) fn copied(&mut self, link: usize, index: u64, copy: Copied) {
+        let SimulatedConnection {
+            peer, server, epoch, is_open, has_ended, ref requests, ref replies, ..
+        } = self.links[link];
+        let (lane, goes_on) = match copy {
+            Copied::Request { .. } => (requests, !has_ended && self.is_up(server, epoch)),
+            Copied::Reply { .. } => (replies, is_open),
+        };
+        if index > lane.limit || !goes_on {
+            return;
+        }
+        if lane.arrived < index {
+            return self.after(1, SimulationEvent::Copy { link, index, copy });
+        }
+        if let Some(until_us) = self.partitioned_until(peer, server) {
+            return self.after(until_us - self.now_us(), SimulationEvent::Copy { link, index, copy });
+        }
+        self.counts.copies += 1;
+        match copy {
+            Copied::Request { call, bytes } => {
+                let caller = Caller { connection: connection_of(link), request: call };
+                self.handle_message(server, caller, &bytes);
+            }
+            Copied::Reply { call, bytes } => self.complete(call, Ok(bytes)),
+        }
     }
 
     /// Delivers a message to its server, unless it is lost or must wait.
@@ -205,10 +280,10 @@ impl Cluster {
             return self.after(1, SimulationEvent::Message { link, index, body });
         }
         self.links[link].requests.arrived = index;
-        let connection = link as u64;
+        let connection = connection_of(link);
         match body {
             MessageBody::Request { call, bytes } => {
-                self.handle(server, Caller { connection, request: call }, &bytes)
+                self.handle_message(server, Caller { connection, request: call }, &bytes)
             }
             MessageBody::Heartbeat { client, heartbeat } => {
                 self.on_news(server, connection, client, heartbeat)
@@ -221,15 +296,20 @@ impl Cluster {
         if caller.connection == OWN {
             return self.complete(caller.request, Ok(bytes));
         }
-        let link = caller.connection as usize;
+        let link = link_of(caller.connection);
         let SimulatedConnection { peer, server, ref replies, .. } = self.links[link];
         let us = self.takes([3 << 32 | link as u64, peer as u64, server as u64, replies.sent]);
         let now_us = self.now_us();
         let lane = &mut self.links[link].replies;
         lane.sent += 1;
         lane.last_us = lane.last_us.max(now_us + us);
-        let (index, us) = (lane.sent, lane.last_us - now_us);
-        self.after(us, SimulationEvent::Reply { link, index, call: caller.request, bytes });
+        let (index, us, call) = (lane.sent, lane.last_us - now_us, caller.request);
+        if let Some(later_us) = self.copied_after([8 << 32 | link as u64, peer as u64, server as u64, index])
+        {
+            let copy = Copied::Reply { call, bytes: bytes.clone() };
+            self.after(us + later_us, SimulationEvent::Copy { link, index, copy });
+        }
+        self.after(us, SimulationEvent::Reply { link, index, call, bytes });
     }
 
     /// Delivers a reply to its caller, unless it is lost or must wait.
@@ -255,9 +335,12 @@ impl Cluster {
         if let Some(PeerCall { server, epoch, content }) = known.by_server.take() {
             self.calls.remove(&call);
             if let (Ok(reply), true) = (reply, self.is_up(server, epoch)) {
+                if let Some(correction) = Correction::of(&reply) {
+                    self.correct(peer_of_server(server), content.group(), &correction);
+                }
                 match content {
                     PeerCallContent::Query(query) => self.on_peer_reply(server, &query, &reply),
-                    PeerCallContent::Report { sent } => self.on_report(server, sent, &reply),
+                    PeerCallContent::Report { sent, .. } => self.on_report(server, sent, &reply),
                 }
             }
             return;
@@ -330,14 +413,19 @@ impl Cluster {
         if requests.arrived < requests.limit.min(requests.sent) {
             return self.after(1, SimulationEvent::Disconnected { link });
         }
+        self.links[link].has_ended = true;
+        self.servers[server].laws.on_disconnected(connection_of(link));
         if let Some(running) = &mut self.servers[server].running {
-            running.core.disconnected(link as u64);
+            running.core.disconnected(connection_of(link));
         }
     }
 
     /// Sends the heartbeat of each client on each of its connections, if it has changed.
     pub(super) fn send_heartbeats(&mut self) {
         for peer in (0..PROCESSES).chain([OBSERVER]) {
+            if self.processes[peer].stopped_until_us > self.now_us() {
+                continue;
+            }
             let heartbeats = self.processes[peer].heartbeats.as_ref().and_then(std::sync::Weak::upgrade);
             let Some(heartbeats) = heartbeats else { continue };
             let (client, heartbeat) = (heartbeats.client(), heartbeats.heartbeat());
@@ -364,7 +452,8 @@ impl Cluster {
             let (sent, _) = (self.wall_clock(server), self.clock(server));
             let Some(running) = &mut self.servers[server].running else { return };
             let report = running.core.begin_report();
-            self.call_server(server, other, report, PeerCallContent::Report { sent });
+            let to = ServerId(other as u16);
+            self.call_server(server, other, report, PeerCallContent::Report { to, sent });
         }
     }
 
@@ -382,7 +471,7 @@ pub struct Network {
     pub(crate) peer: usize,
 }
 
-/// The transport of a server's own client, which calls only this server.
+/// The transport of a server's own client.
 #[derive(Clone)]
 pub struct LocalTransport {
     pub(crate) cluster: SharedCluster,
@@ -430,6 +519,18 @@ impl Transport for Network {
         }
     }
 
+    fn correct(&self, group: ServerId, correction: &Correction<'_>) -> bool {
+        self.cluster.borrow_mut().correct(self.peer, group, correction)
+    }
+
+    async fn pause(&self, time: Duration) {
+        pause(&self.cluster, time.as_micros() as u64).await;
+    }
+
+    fn home_group(&self) -> ServerId {
+        self.cluster.borrow().home_group()
+    }
+
     fn uptime(&self) -> Duration {
         Duration::from_micros(self.cluster.borrow().now_us())
     }
@@ -451,21 +552,43 @@ impl Transport for LocalTransport {
         server: ServerId,
         request: &[u8],
     ) -> impl Future<Output = Result<Vec<u8>, LostCall>> + use<'a> {
-        assert_eq!(usize::from(server.0), self.server, "a call to another server");
         let mut cluster = self.cluster.borrow_mut();
-        let number = cluster.new_call(None);
-        cluster.handle(self.server, Caller { connection: OWN, request: number }, request);
+        let number = if usize::from(server.0) == self.server {
+            let number = cluster.new_call(None);
+            cluster.handle(self.server, Caller { connection: OWN, request: number }, request);
+            number
+        } else {
+            cluster.call(peer_of_server(self.server), usize::from(server.0), request.to_vec(), None)
+        };
         wait(Rc::clone(&self.cluster), server, number)
     }
 
     fn send(&self, server: ServerId, request: &[u8], handler: ReplyHandler) {
-        assert_eq!(usize::from(server.0), self.server, "a call to another server");
         let mut cluster = self.cluster.borrow_mut();
-        let number = cluster.new_call(None);
+        let is_own = usize::from(server.0) == self.server;
+        let number = if is_own {
+            cluster.new_call(None)
+        } else {
+            cluster.call(peer_of_server(self.server), usize::from(server.0), request.to_vec(), None)
+        };
         if let Some(call) = cluster.calls.get_mut(&number) {
             call.handler = Some(handler);
         }
-        cluster.handle(self.server, Caller { connection: OWN, request: number }, request);
+        if is_own {
+            cluster.handle(self.server, Caller { connection: OWN, request: number }, request);
+        }
+    }
+
+    fn correct(&self, group: ServerId, correction: &Correction<'_>) -> bool {
+        self.cluster.borrow_mut().correct(peer_of_server(self.server), group, correction)
+    }
+
+    async fn pause(&self, time: Duration) {
+        pause(&self.cluster, time.as_micros() as u64).await;
+    }
+
+    fn home_group(&self) -> ServerId {
+        self.cluster.borrow().home_group()
     }
 
     fn uptime(&self) -> Duration {

@@ -1,7 +1,12 @@
 //! A storage server: the core and the log of a group on a simulated disk, driven by events as
 //! `yesquel-server` drives them by threads.
 
-use super::{Cluster, SharedCluster, SimulationEvent, network::OWN, peer_of_server};
+use super::{
+    Cluster, SharedCluster, SimulationEvent,
+    laws::ServerLaws,
+    network::{OWN, link_of},
+    peer_of_server,
+};
 use crate::disk::SimulatedDisk;
 use std::{
     cell::RefCell,
@@ -11,20 +16,27 @@ use std::{
 };
 use yesquel_engine::{Caller, Engine, EngineSettings, LogRecord, Now};
 use yesquel_log::LogIdentity;
-use yesquel_model::{ServerId, Timestamp, TxnId};
+use yesquel_model::{GroupEpoch, ServerId, Timestamp, TxnId};
 use yesquel_node::{
-    CheckpointWriter, GroupCore, GroupLog, GroupWork, LogFailure, LogOptions, LogSizes, OpenError,
-    OpenedGroup, PeerQuery, ReplySink, open_group,
+    CheckpointWriter, Durability, GroupCore, GroupLog, GroupWork, LogFailure, LogOptions, LogSizes,
+    OpenError, OpenedGroup, PeerQuery, ReplySink, open_group,
 };
 use yesquel_seeds::Random;
 use yesquel_transport::HeartbeatSource;
-use yesquel_wire::{ClientHeartbeat, Decision, Malformed};
+use yesquel_wire::{ClientHeartbeat, Decision, Destination, Malformed, Request, SettledReport};
 
 const TICK_US: u64 = 50_000;
 /// Ticks from one comparison of a server's engine with the one made again to the next.
 const COMPARED_TICKS: u64 = 16;
 /// Interval of reports to the other servers.
 const REPORT_US: u64 = 400_000;
+/// The longest time that a reply waits for a sync which the durability does not make.
+const SYNC_WITHIN_US: u64 = 1_000_000;
+/// How far a server's clock may be ahead of real time: its machine's error, what others may be ahead
+/// of it, and the ceiling at which it may have started.
+const AHEAD_MS: u64 = 3_000;
+/// How long a queued prepare is not refused by recovery, less what a step may be late.
+const QUEUED_MS: u64 = 1_900;
 
 /// What a log record states about a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +66,12 @@ pub(crate) struct RunningServer {
     made_again: Engine,
     log: GroupLog<SimulatedDisk>,
     is_writing: bool,
+    /// When the next write begins, if none is under way.
+    write_at_us: Option<u64>,
+    /// Until then records accumulate, unless a reply waits for a sync.
+    pause_until_us: u64,
+    /// When a sync is due that the durability does not make.
+    sync_by_us: Option<u64>,
     checkpoint: Option<CheckpointWriter<SimulatedDisk>>,
     /// The background task, while it waits for work.
     background: Option<Waker>,
@@ -68,16 +86,24 @@ pub(crate) struct SimulatedServer {
     pub(super) epoch: u64,
     pub(super) started_us: u64,
     pub(super) ahead_ms: i64,
+    /// Where it listens.
+    pub(super) address: usize,
     /// Its process is stopped until then.
     pub(super) frozen_until_us: u64,
     pub(super) checkpoint_bytes: u64,
     pub(super) segment_bytes: u64,
+    /// How long ends of transactions are kept.
+    pub(super) kept_ms: u64,
+    pub(super) durability: Durability,
     /// Of the next power failure: seed of what is lost, time until the restart.
     pub(super) outage: (u64, u64),
     /// What its log states, with the records' numbers.
     facts: Vec<(u64, LogFact)>,
     /// Highest record that was ever synced.
     synced: u64,
+    pub(super) laws: ServerLaws,
+    /// The state by the records when it stopped: canonical form, number of ends, last record.
+    before_stop: Option<(Vec<u8>, usize, u64)>,
 }
 
 impl SimulatedServer {
@@ -89,12 +115,17 @@ impl SimulatedServer {
             epoch: 0,
             started_us: 0,
             ahead_ms: 0,
+            address: number,
             frozen_until_us: 0,
             checkpoint_bytes: u64::MAX,
             segment_bytes: u64::MAX,
+            kept_ms: EngineSettings::default().outcomes_kept_ms,
+            durability: Durability::Sync,
             outage: (0, 0),
             facts: Vec::new(),
             synced: 0,
+            laws: ServerLaws::default(),
+            before_stop: None,
         }
     }
 
@@ -108,6 +139,7 @@ impl SimulatedServer {
             // At two cells a node with many is split into parts of one.
             node_cells_max: 4 - self.number % 3,
             node_load_max: 5,
+            outcomes_kept_ms: self.kept_ms,
             ..EngineSettings::default()
         }
     }
@@ -119,7 +151,7 @@ impl SimulatedServer {
 
     /// Loads the checkpoint and the log.
     fn open(&self) -> Result<OpenedGroup<SimulatedDisk>, OpenError> {
-        let options = LogOptions { checkpoint_bytes: self.checkpoint_bytes, ..LogOptions::default() };
+        let options = LogOptions { checkpoint_bytes: self.checkpoint_bytes, durability: self.durability };
         // Some servers preallocate the log.
         let preallocated_bytes = self.segment_bytes % 3 * 300;
         let sizes = LogSizes { segment_bytes_max: self.segment_bytes, preallocated_bytes };
@@ -171,9 +203,24 @@ impl Cluster {
         let last = running.core.engine().lsn();
         let made = running.core.records().iter().rev().zip((before + 1..=last).rev());
         let made: Vec<(&[u8], u64)> = made.collect();
+        let (mut refused, mut settled) = (Vec::new(), Vec::new());
         for (record, lsn) in made.into_iter().rev() {
             server.facts.extend(fact(record).map(|fact| (lsn, fact)));
             if let Ok(record) = LogRecord::decode(record) {
+                let horizon = running.made_again.report().0.horizon;
+                server.laws.on_record(at, &record, horizon, |txn| running.core.engine().queued_since_ms(txn));
+                if let LogRecord::LowWater { low, next } = &record {
+                    server.laws.on_low_water(at, (*low, *next), |held| running.made_again.is_kept(held));
+                }
+                if let LogRecord::Settled { client, report } = &record {
+                    settled.push((*client, report.clone()));
+                }
+                let is_prepared = |txn| running.made_again.undecided().any(|other| other == txn);
+                let is_prepared = matches!(&record, LogRecord::Decide { txn, .. } if is_prepared(*txn));
+                server.laws.paths.on_record(&record, is_prepared);
+                if let LogRecord::Refuse { txn, participants, .. } = &record {
+                    refused.push((*txn, participants.iter().collect::<Vec<ServerId>>()));
+                }
                 running.made_again.replay(&record);
             }
         }
@@ -181,34 +228,134 @@ impl Cluster {
             running.background.take().into_iter().for_each(Waker::wake);
         }
         let queries = running.core.take_queries();
-        replies.0.into_inner().into_iter().for_each(|(caller, reply)| self.reply(caller, reply));
+        for (caller, reply) in replies.0.into_inner() {
+            self.servers[at].laws.on_reply(caller, &reply);
+            self.reply(caller, reply);
+        }
+        settled.into_iter().for_each(|(client, report)| self.check_settled(at, client, &report));
+        refused.into_iter().for_each(|(txn, participants)| self.check_refused(at, txn, &participants));
         queries.into_iter().for_each(|query| self.ask(at, query));
         self.begin_write(at);
         Some(result)
     }
 
+    /// Checks that a server was not asked for a vote by recovery while a server before it, in group
+    /// order, has the transaction in its queue, of a client that is connected.
+    fn check_refused(&self, at: usize, txn: TxnId, participants: &[ServerId]) {
+        for before in participants.iter().map(|server| usize::from(server.0)).filter(|before| *before < at) {
+            let SimulatedServer { running: Some(running), laws, .. } = &self.servers[before] else {
+                continue;
+            };
+            // A client that has lost the connection asks all of them for the outcome.
+            if laws.connection_of(txn).is_none_or(|connection| !self.is_open(link_of(connection))) {
+                continue;
+            }
+            let since_ms = running.core.engine().queued_since_ms(txn);
+            let is_new = since_ms.is_some_and(|ms| ms + QUEUED_MS > self.wall_clock(before).uptime_ms);
+            assert!(!is_new, "server {at} was asked for {txn}, which server {before} has queued");
+        }
+    }
+
+    /// Checks that a server does not take a transaction as settled that has committed somewhere while
+    /// another participant is in doubt, which would be told that there was no vote.
+    fn check_settled(&self, at: usize, client: u64, report: &SettledReport) {
+        let this = ServerId(at as u16);
+        for server in &self.servers {
+            let Some(running) = &server.running else { continue };
+            let in_doubt = running.core.engine().undecided();
+            for txn in in_doubt.filter(|txn| txn.client == client && report.covers(txn.number)) {
+                let takes_part = |fact: &LogFact| match fact {
+                    LogFact::VotedYes(of, participants) => *of == txn && participants.contains(&this),
+                    _ => false,
+                };
+                let has_committed =
+                    |fact: &LogFact| matches!(fact, LogFact::Decided(of, Decision::Commit(_)) if *of == txn);
+                let is_half = server.facts().any(takes_part)
+                    && self.servers.iter().any(|other| other.facts().any(has_committed));
+                let other = server.number;
+                assert!(!is_half, "server {at} takes {txn} as settled; server {other} is in doubt about it");
+            }
+        }
+    }
+
+    /// Checks that a server's clock is near real time: what a wrong clock gives out must not reach
+    /// others.
+    fn check_clock(&mut self, at: usize) {
+        let now_ms = self.real_ms();
+        let last = self.engine(at).map_or(0, |engine| engine.last_timestamp().ms());
+        assert!(last <= now_ms + AHEAD_MS, "server {at}: its clock is {} ms ahead", last - now_ms);
+    }
+
     fn begin_write(&mut self, at: usize) {
         let server = &mut self.servers[at];
         let Some(running) = &mut server.running else { return };
-        let has_failed = running.core.failure().is_some();
-        if running.is_writing || has_failed || running.core.records().is_empty() {
+        if running.is_writing || running.core.failure().is_some() {
             return;
         }
-        running.is_writing = true;
+        let begins_us = match (running.core.records().is_empty(), running.sync_by_us) {
+            (true, None) => return,
+            (true, Some(by_us)) => by_us,
+            (false, _) if running.core.is_sync_wanted() => 0,
+            (false, by_us) => running.pause_until_us.min(by_us.unwrap_or(u64::MAX)),
+        };
         let (epoch, lsn) = (server.epoch, running.core.engine().lsn());
-        let us = self.takes([4, at as u64, epoch, lsn]) / 4;
+        let (known_us, now_us) = (running.write_at_us, self.now_us());
+        let us = self.takes([4, at as u64, epoch, lsn]) / 4 + begins_us.saturating_sub(now_us);
+        if known_us.is_some_and(|known_us| known_us <= now_us + us) {
+            return;
+        }
+        if let Some(running) = &mut self.servers[at].running {
+            running.write_at_us = Some(now_us + us);
+        }
         self.after(us, SimulationEvent::Write { server: at, epoch });
     }
 
     pub(super) fn handle(&mut self, at: usize, caller: Caller, request: &[u8]) {
-        self.step(at, |running, now, sink| {
+        let now_ms = self.wall_clock(at).uptime_ms;
+        self.servers[at].laws.on_request(now_ms, caller, request);
+        let waits = self.step(at, |running, now, sink| {
+            let before = running.core.engine().waiting_count();
             if let Err(malformed) = running.core.handle(now, caller, request, None, sink) {
                 panic!("malformed request: {malformed}");
             }
+            let engine = running.core.engine();
+            let queued_since_ms = match Request::decode(request) {
+                Ok(Request::Prepare { txn, .. }) => engine.queued_since_ms(txn),
+                _ => None,
+            };
+            (engine.waiting_count() > before, queued_since_ms.is_some())
+        });
+        if let Some((waits, is_queued)) = waits
+            && (waits || is_queued)
+        {
+            self.servers[at].laws.paths.on_wait(request, is_queued);
+        }
+    }
+
+    /// Handles a request of a connection, which names a group.
+    pub(super) fn handle_message(&mut self, at: usize, caller: Caller, message: &[u8]) {
+        let (destination, request) = match Destination::split(message) {
+            Ok(parts) => parts,
+            Err(malformed) => panic!("malformed destination: {malformed}"),
+        };
+        let own = self.servers[at].running.as_ref().map(|running| running.core.destination());
+        if own == Some(destination) {
+            return self.handle(at, caller, request);
+        }
+        self.step(at, |running, _, sink| running.core.correct(caller, destination, sink));
+    }
+
+    /// The configuration of a server's group changes.
+    pub(super) fn raise_epoch(&mut self, at: usize) {
+        self.step(at, |running, _, sink| {
+            let GroupEpoch { era, .. } = running.core.engine().epoch();
+            let index = running.core.engine().lsn() + 1;
+            running.core.raise_epoch(GroupEpoch { era, index }, sink);
         });
     }
 
     pub(super) fn on_news(&mut self, at: usize, connection: u64, client: u64, heartbeat: ClientHeartbeat) {
+        self.servers[at].laws.on_hold(connection, heartbeat.oldest);
         self.step(at, |running, _, _| running.core.on_heartbeat(connection, client, &heartbeat));
     }
 
@@ -245,6 +392,7 @@ impl Cluster {
             self.on_news(at, OWN, heartbeats.client(), heartbeats.heartbeat());
         }
         self.step(at, |running, now, sink| running.core.tick(now, sink));
+        self.check_clock(at);
         // A comparison takes as long as many steps.
         let is_due = (self.schedule.now_us() / TICK_US).is_multiple_of(COMPARED_TICKS);
         if let Some(running) = self.servers[at].running.as_ref().filter(|_| is_due) {
@@ -271,12 +419,26 @@ impl Cluster {
         if !self.is_up(at, epoch) {
             return;
         }
+        let now_us = self.now_us();
         let Some(running) = &mut self.servers[at].running else { return };
+        if running.is_writing || running.write_at_us.is_none_or(|begins_us| begins_us > now_us) {
+            // Another write has begun earlier.
+            return;
+        }
+        (running.is_writing, running.write_at_us) = (true, None);
         running.log.take(&mut running.core);
+        if running.log.is_sync_wanted() {
+            running.sync_by_us.get_or_insert(now_us + SYNC_WITHIN_US);
+        }
         let written = running.log.append();
         let next = running.core.engine().lsn();
         if self.disk_failed(at, written) {
             return;
+        }
+        let Some(running) = &mut self.servers[at].running else { return };
+        let is_due = running.sync_by_us.is_some_and(|by_us| by_us <= now_us);
+        if !running.log.must_sync(is_due) {
+            return self.written(at);
         }
         let us = self.takes([5, at as u64, epoch, next]);
         self.after(us, SimulationEvent::Sync { server: at, epoch });
@@ -291,8 +453,19 @@ impl Cluster {
         if self.disk_failed(at, synced) {
             return;
         }
+        if let Some(running) = &mut self.servers[at].running {
+            running.sync_by_us = None;
+        }
+        self.written(at);
+    }
+
+    /// Releases the replies that waited for what was written.
+    fn written(&mut self, at: usize) {
+        let (now_us, epoch) = (self.now_us(), self.servers[at].epoch);
         let is_due = self.step(at, |running, _, sink| {
             running.is_writing = false;
+            let pause_us = running.log.pause().map_or(0, |pause| pause.as_micros() as u64);
+            running.pause_until_us = now_us + pause_us;
             running.log.release(&mut running.core, sink);
             let is_due = running.log.is_checkpoint_due();
             if is_due {
@@ -346,13 +519,14 @@ impl Cluster {
         let server = &mut self.servers[at];
         server.disk.repair();
         server.frozen_until_us = 0;
-        if server.running.take().is_none() {
-            return;
-        }
+        let Some(running) = server.running.take() else { return };
+        let made_again = &running.made_again;
+        server.before_stop = Some((made_again.canonical(), made_again.ends(), made_again.lsn()));
         if let Some(seed) = power {
             server.disk.crash(&mut Random::new(seed));
         }
         self.changed.push(at);
+        self.processes[peer_of_server(at)].routes.clear();
         // Replies in flight may arrive; requests in flight are lost.
         self.cut_all(|_, server| server == at, 0, power.unwrap_or(at as u64) % 5);
         self.cut_all(|peer, _| peer == peer_of_server(at), 4, 0);
@@ -384,6 +558,11 @@ impl Cluster {
             return self.after(wait_ms * 1_000, SimulationEvent::Start { server: at });
         }
         core.compare_with(self.servers.len() - 1);
+        core.set_address(&self.servers[at].address.to_string());
+        for other in (0..self.servers.len()).filter(|other| *other != at) {
+            // As it is configured: where the other one was first.
+            core.set_location(ServerId(other as u16), &other.to_string());
+        }
         let server = &mut self.servers[at];
         let synced = core.synced();
         assert!(
@@ -395,6 +574,13 @@ impl Cluster {
         if let Err(wrong) = core.engine().audit() {
             panic!("server {at} after its restart: {wrong}");
         }
+        let is_relaxed = server.durability != Durability::Sync;
+        let return_ms = server.settings().return_ms;
+        server.laws.on_start(at, core.engine().last_timestamp(), is_relaxed, return_ms);
+        if let Some((state, ends, _)) = server.before_stop.take_if(|(.., lsn)| *lsn == core.engine().lsn()) {
+            let is_same = state == core.engine().canonical() && ends == core.engine().ends();
+            assert!(is_same, "server {at}: after its restart its state differs");
+        }
         let made_again = made_again(core.engine(), server.settings());
         server.facts.retain(|(lsn, _)| *lsn <= synced);
         server.synced = synced;
@@ -405,6 +591,9 @@ impl Cluster {
             made_again,
             log,
             is_writing: false,
+            write_at_us: None,
+            pause_until_us: 0,
+            sync_by_us: None,
             checkpoint: None,
             background: None,
             heartbeats: None,

@@ -16,10 +16,11 @@ pub(super) struct SessionLeases {
     pub(super) held: Option<(Lease, Instant)>,
     /// A request that keeps its place in the server's queue until the next attempt.
     place: Option<Lease>,
-    /// What the next transaction leases first, and until when it waits for that; `None`: not at all.
-    pub(super) wanted: Option<(Map, Option<Instant>)>,
+    /// The schemas that the next transaction leases first, and until when it waits for that; `None`:
+    /// not at all.
+    pub(super) wanted: Option<(Vec<Map>, Option<Instant>)>,
     /// The last commit had waited for its turn and then lost a race.
-    lost_turn: Option<(Map, Instant)>,
+    lost_turn: Option<(Vec<Map>, Instant)>,
 }
 
 impl SessionLeases {
@@ -37,9 +38,9 @@ impl SessionLeases {
 }
 
 impl SqlSession {
-    /// Takes a lease on the tables of a schema until the transaction ends, which must not have
+    /// Takes a lease on the tables of some schemas until the transaction ends, which must not have
     /// begun: earlier reads are invalid. Waits for its turn for `wait` at most.
-    pub(crate) fn take_lease(&mut self, cookies: Map, wait: Duration) -> Result<(), ResultCode> {
+    pub(crate) fn take_lease(&mut self, cookies: &[Map], wait: Duration) -> Result<(), ResultCode> {
         self.shared.check_process()?;
         if self.leases.held.is_some() || self.has_written {
             return Ok(());
@@ -50,11 +51,11 @@ impl SqlSession {
         Ok(())
     }
 
-    fn wait_for_lease(&mut self, cookies: Map, wait: Duration) -> Result<Lease, ResultCode> {
+    fn wait_for_lease(&mut self, cookies: &[Map], wait: Duration) -> Result<Lease, ResultCode> {
         let _waits = self.waits();
-        let lease = match self.leases.place.take().filter(|place| place.map() == cookies) {
+        let lease = match self.leases.place.take().filter(|place| place.maps().eq(cookies.iter().copied())) {
             Some(place) => Ok(place),
-            None => self.database.lease_to_take(cookies, COOKIES..=COOKIES),
+            None => self.database.lease_to_take(cookies.iter().map(|cookies| (*cookies, COOKIES..=COOKIES))),
         };
         let mut lease = lease.map_err(|error| self.code_of(&error))?;
         match lease.take(LEASE_TIME, wait) {
@@ -73,7 +74,7 @@ impl SqlSession {
         let Some((cookies, until)) = self.leases.wanted.take() else { return };
         let wait = until.map(|until| until.saturating_duration_since(Instant::now()));
         // If another one holds it for longer, the transaction goes on without, and may fail again.
-        let _ = self.take_lease(cookies, wait.unwrap_or_default());
+        let _ = self.take_lease(&cookies, wait.unwrap_or_default());
     }
 
     /// Notes that the statement runs again whose commit has lost a race. It takes its lease first if
@@ -104,7 +105,7 @@ impl SqlSession {
         let is_sent = open.with_dependent_mut(|_, running| {
             running.as_ref().is_some_and(|transaction| transaction.has_sent_commit())
         });
-        let is_released = |(lease, _): &mut (Lease, Instant)| is_sent && self.written.contains(&lease.map());
+        let is_released = |(lease, _): &mut (Lease, Instant)| is_sent && lease.is_released_by(&self.written);
         if let Some((lease, _)) = self.leases.held.take_if(is_released) {
             lease.forget();
         }
@@ -122,10 +123,10 @@ impl SqlSession {
     fn commit_in_turn(&mut self, wait: Duration) -> Result<(), ResultCode> {
         let (until, held_before) = (Instant::now() + wait, self.leases.held.is_some());
         loop {
-            match self.written.first().copied() {
-                Some(cookies) if self.leases.held.is_none() => {
+            match self.written.clone() {
+                cookies if !cookies.is_empty() && self.leases.held.is_none() => {
                     let rest = until.saturating_duration_since(Instant::now());
-                    let lease = self.wait_for_lease(cookies, rest)?;
+                    let lease = self.wait_for_lease(&cookies, rest)?;
                     if let Some(open) = &mut self.open {
                         open.with_dependent_mut(|_, running| {
                             running.as_mut().map(|transaction| transaction.releases(&lease))
@@ -134,7 +135,7 @@ impl SqlSession {
                     self.leases.held = Some((lease, Instant::now()));
                     self.leases.lost_turn = Some((cookies, until));
                 }
-                // The other lease is of another database, or of a part of a table.
+                // The other lease is of rows, taken without SQL.
                 _ => self.lease_written(until.saturating_duration_since(Instant::now()), held_before)?,
             }
             match self.try_commit() {

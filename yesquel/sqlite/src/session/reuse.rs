@@ -2,6 +2,7 @@
 //! (`?staleness=`), so that what that has read costs no round trip.
 
 use super::SqlSession;
+use crate::code::ResultCode;
 use std::time::{Duration, Instant};
 
 /// Reuse of transactions by a session.
@@ -15,6 +16,13 @@ pub(super) struct TransactionReuse {
     only_reads: bool,
     /// Whether the transaction has no statement and waits for the next one.
     is_idle: bool,
+}
+
+impl TransactionReuse {
+    /// Whether all statements of the transaction only read, each in a transaction of its own.
+    pub(super) fn only_reads(&self) -> bool {
+        self.only_reads
+    }
 }
 
 impl SqlSession {
@@ -54,10 +62,16 @@ impl SqlSession {
 
     /// Begins a statement. One that only reads, in a transaction of its own, continues the
     /// transaction that was kept.
-    pub(crate) fn begin_statement(&mut self, only_reads: bool) {
+    pub(crate) fn begin_statement(&mut self, only_reads: bool) -> Result<(), ResultCode> {
         self.reuse_or_end(only_reads);
         let is_first = self.databases_in_transaction == 0 && self.open.is_none();
-        self.reuse.only_reads = only_reads && (is_first || self.reuse.only_reads);
+        let only_reads = only_reads && (is_first || self.reuse.only_reads);
+        let had_only_reads = std::mem::replace(&mut self.reuse.only_reads, only_reads);
+        if had_only_reads && !only_reads && self.open.is_some() {
+            // It may write now, and what it has read must be checked by its commit.
+            return self.with(|transaction| transaction.pin());
+        }
+        Ok(())
     }
 
     /// Continues the transaction that was kept, or ends it.

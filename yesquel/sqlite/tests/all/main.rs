@@ -26,3 +26,4 @@ mod schema_changes;
 mod secured;
 mod seeks;
 mod staleness;
+mod watches;

@@ -43,8 +43,12 @@ impl Place {
     }
 
     fn open(&self) -> Connection {
+        self.open_with(TIMEOUT, "yes")
+    }
+
+    fn open_with(&self, timeout: u64, watch: &str) -> Connection {
         let socket = self.folder.path().join("socket");
-        open(&format!("file:yesquel://{}/shop?timeout={TIMEOUT}", socket.display())).unwrap()
+        open(&format!("file:yesquel://{}/shop?timeout={timeout}&watch={watch}", socket.display())).unwrap()
     }
 }
 
@@ -162,10 +166,27 @@ fn the_first_statement_after_a_restart_succeeds() {
     assert_eq!(rows(&connection, "SELECT id FROM t ORDER BY id").unwrap().len(), 3);
 }
 
+/// The leaves that a connection reads without asking are not those of a server that has ended.
+#[test]
+fn a_restart_ends_what_is_read_without_asking() {
+    let mut place = Place::new();
+    let connection = place.open();
+    let read = || rows(&connection, "SELECT v FROM t WHERE id=3").unwrap();
+    for round in 40..50 {
+        (0..70).for_each(|_| drop(read()));
+        place.stop();
+        place.start();
+        let sql = format!("UPDATE t SET v={round} WHERE id=3");
+        assert!(rows(&place.open_with(TIMEOUT + 1, "no"), &sql).is_ok());
+        assert_eq!(read(), [format!("Integer({round})")]);
+    }
+}
+
 #[test]
 fn a_transaction_during_a_restart_fails() {
     let mut place = Place::new();
-    let connection = place.open();
+    // Otherwise it may have read the whole table.
+    let connection = place.open_with(TIMEOUT, "no");
     for is_noticed in [true, false] {
         for sql in ["SELECT v FROM t WHERE id=3", "UPDATE t SET v=99 WHERE id=3", "COMMIT"] {
             connection.execute_batch("BEGIN; UPDATE t SET v=0 WHERE id=2").unwrap();

@@ -23,7 +23,7 @@ impl Served {
         let address: Address = format!("unix:{}", socket.display()).parse().unwrap();
         let listen = ListenOptions { addresses: vec![address], ..ListenOptions::default() };
         let server = Server::start(None, EngineSettings::default(), LogOptions::default(), listen).unwrap();
-        let name = format!("file:yesquel://{}/shop", socket.display());
+        let name = format!("file:yesquel://{}/shop?watch=no", socket.display());
         let counted = Connection::open_with_flags(&name, OpenFlags::default()).unwrap();
         let served = Served { counted, name, _server: server, _folder: folder };
         served

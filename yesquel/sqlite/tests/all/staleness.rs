@@ -12,7 +12,7 @@ const SCHEMA: &str = "CREATE TABLE t(id INTEGER PRIMARY KEY, n, padding);
 
 /// Opens a connection as from another process: with a client of its own.
 fn open_elsewhere(place: &Place) -> Connection {
-    place.open("timeout=59999")
+    place.open("timeout=59999&watch=no")
 }
 
 fn n(connection: &Connection, id: i64) -> i64 {
@@ -22,7 +22,7 @@ fn n(connection: &Connection, id: i64) -> i64 {
 #[test]
 fn statements_within_the_time_share_what_they_read() {
     let place = Place::new(SCHEMA);
-    let (stale, fresh) = (place.open("staleness=200"), open_elsewhere(&place));
+    let (stale, fresh) = (place.open("staleness=200&watch=no"), open_elsewhere(&place));
     let cost = |connection: &Connection| {
         let before = round_trips(connection);
         (1..=50).for_each(|id| assert_eq!(n(connection, id), 0));
@@ -42,7 +42,7 @@ fn statements_within_the_time_share_what_they_read() {
 fn a_page_view_reads_leaves_and_not_rows() {
     const LOOKUPS: u64 = 104;
     let place = Place::new(SCHEMA);
-    let (stale, fresh) = (place.open("staleness=200"), open_elsewhere(&place));
+    let (stale, fresh) = (place.open("staleness=200&watch=no"), open_elsewhere(&place));
     fresh
         .execute_batch(
             "CREATE TABLE l10n_cache(lc_lang, lc_key, lc_value, PRIMARY KEY(lc_lang, lc_key));
@@ -73,7 +73,7 @@ fn a_page_view_reads_leaves_and_not_rows() {
 #[test]
 fn own_commits_are_always_seen() {
     let place = Place::new(SCHEMA);
-    let (reader, writer) = (place.open("staleness=200"), place.open(""));
+    let (reader, writer) = (place.open("staleness=200&watch=no"), place.open("watch=no"));
     for round in 1..100 {
         assert_eq!(n(&reader, 1), 2 * round - 2);
         writer.execute("UPDATE t SET n=n+1 WHERE id=1", []).unwrap();
@@ -90,7 +90,7 @@ fn own_commits_are_always_seen() {
 #[test]
 fn other_commits_are_seen_by_transactions_at_once_and_by_statements_soon() {
     let place = Place::new(SCHEMA);
-    let (reader, other) = (place.open("staleness=200"), open_elsewhere(&place));
+    let (reader, other) = (place.open("staleness=200&watch=no"), open_elsewhere(&place));
     for round in 1..20 {
         n(&reader, 1);
         other.execute("UPDATE t SET n=n+1 WHERE id=1", []).unwrap();
@@ -113,7 +113,7 @@ fn other_commits_are_seen_by_transactions_at_once_and_by_statements_soon() {
 #[test]
 fn an_idle_connection_holds_no_snapshot() {
     let place = Place::new(SCHEMA);
-    let reader = place.open("staleness=200");
+    let reader = place.open("staleness=200&watch=no");
     n(&reader, 1);
     let store = place.store();
     let begun = Instant::now();

@@ -13,14 +13,18 @@ use std::{
     borrow::Cow,
     io::{self, Read, Write},
     net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs},
-    os::{fd::AsFd, unix::net::UnixStream},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        linux::net::SocketAddrExt,
+        unix::net::UnixStream,
+    },
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
     thread,
     time::{Duration, Instant},
 };
 use yesquel_fork::{CloseOnFork, UnansweredMessages, unacknowledged_bytes};
-use yesquel_wire::frame::Inbox;
+use yesquel_wire::{frame::Inbox, greeting::name_number};
 
 #[derive(Debug)]
 enum Socket {
@@ -39,6 +43,15 @@ impl Socket {
                 stream.set_read_timeout(timeout)?;
                 stream.set_write_timeout(timeout)
             }
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Socket::Tcp(stream) => stream.as_fd(),
+            Socket::Unix(stream) => stream.as_fd(),
         }
     }
 }
@@ -109,6 +122,20 @@ impl Write for Limited<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// A socket that is read without waiting.
+struct NonBlocking<'a>(&'a Socket);
+
+impl Read for NonBlocking<'_> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match net::recv(self.0.as_fd(), &mut *room, net::RecvFlags::DONTWAIT) {
+                Err(Errno::INTR) => {}
+                received => return Ok(received?.0),
+            }
+        }
     }
 }
 
@@ -188,11 +215,15 @@ fn connect_to(address: &SocketAddr, until: Instant) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Connects to a Unix socket. Connecting blocks while the server's backlog is full.
-fn connect_unix(path: &Path, until: Instant) -> io::Result<UnixStream> {
+/// Connects to a Unix socket; `is_named`: by a socket to which Linux gives a name. Connecting blocks
+/// while the server's backlog is full.
+fn connect_unix(path: &Path, is_named: bool, until: Instant) -> io::Result<UnixStream> {
     let socket =
         net::socket_with(net::AddressFamily::UNIX, net::SocketType::STREAM, net::SocketFlags::CLOEXEC, None)?;
     let address = net::SocketAddrUnix::new(path)?;
+    if is_named {
+        net::bind(&socket, &net::SocketAddrUnix::new_unnamed())?;
+    }
     loop {
         let most = left(until)?.min(CHECK_EVERY);
         net::sockopt::set_socket_timeout(&socket, net::sockopt::Timeout::Send, Some(most))?;
@@ -205,10 +236,11 @@ fn connect_unix(path: &Path, until: Instant) -> io::Result<UnixStream> {
 }
 
 impl Channel {
-    /// Connects and negotiates encryption by a deadline.
+    /// Connects and negotiates encryption by a deadline; `is_named`: by a socket with a name.
     pub(super) fn connect(
         address: &Address,
         options: &SocketOptions,
+        is_named: bool,
         until: Instant,
     ) -> Result<Channel, ConnectError> {
         let failed = |step| move |error| ConnectError::at(address, options, step, error);
@@ -221,7 +253,7 @@ impl Channel {
                 Socket::Tcp(stream)
             }
             Address::Unix(path) => {
-                Socket::Unix(connect_unix(path, until).map_err(failed(ConnectStep::Connect))?)
+                Socket::Unix(connect_unix(path, is_named, until).map_err(failed(ConnectStep::Connect))?)
             }
         };
         let tls = match (address, &options.tls) {
@@ -241,11 +273,16 @@ impl Channel {
             }
             _ => None,
         };
-        let fork = CloseOnFork::new(match &socket {
-            Socket::Tcp(stream) => stream.as_fd(),
-            Socket::Unix(stream) => stream.as_fd(),
-        });
+        let fork = CloseOnFork::new(socket.as_fd());
         Ok(Channel { fork, socket, tls })
+    }
+
+    /// The number in the socket's name.
+    pub(super) fn name(&self) -> Option<u32> {
+        match &self.socket {
+            Socket::Tcp(_) => None,
+            Socket::Unix(stream) => name_number(stream.local_addr().ok()?.as_abstract_name()?),
+        }
     }
 
     /// Sets how long a read or write may make no progress.
@@ -328,6 +365,26 @@ impl Channel {
     /// Returns the counter of messages for which the exit of the process waits.
     pub(super) fn unanswered(&self, exit_timeout: Duration) -> UnansweredMessages {
         self.fork.unanswered(exit_timeout)
+    }
+
+    /// Takes the bytes that have come, without waiting. Returns whether there were any. Only for
+    /// sockets without encryption.
+    pub(super) fn take_received(&self, inbox: &mut Inbox) -> io::Result<bool> {
+        match inbox.read_from(&mut NonBlocking(&self.socket)) {
+            Ok((0, _)) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the server has closed the stream, and everything before its end was read.
+    pub(super) fn has_ended(&self) -> bool {
+        let flags = net::RecvFlags::DONTWAIT | net::RecvFlags::PEEK;
+        !matches!(
+            net::recv(self.socket.as_fd(), &mut [0][..], flags),
+            Ok((1, _)) | Err(Errno::AGAIN | Errno::INTR)
+        )
     }
 
     /// Ends the sending side: the server gets what was sent, and then the end.

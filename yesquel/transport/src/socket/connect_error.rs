@@ -3,8 +3,17 @@
 use super::{Address, SocketOptions};
 use std::{fmt, io, time::Duration};
 use thiserror::Error;
-use yesquel_model::ServerId;
+use yesquel_model::{ClusterId, ServerId};
 use yesquel_wire::greeting::{CREDENTIAL_BYTES_MAX, Denial, GreetingError};
+
+/// A cluster, and how it is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownCluster {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The address of a server that belongs to it, or another name for its origin.
+    pub at: String,
+}
 
 /// A step of connecting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,6 +138,16 @@ pub enum ConnectError {
         /// Its length.
         bytes: usize,
     },
+    /// The server belongs to another cluster.
+    #[error("{address}: belongs to cluster {cluster}, but {} belongs to cluster {}", known.at, known.cluster)]
+    OtherCluster {
+        /// The server.
+        address: Address,
+        /// Its cluster.
+        cluster: ClusterId,
+        /// The cluster of the other servers.
+        known: KnownCluster,
+    },
     /// Another server answers at the address than before.
     #[error("{address}: server {} answers there now, it was {}", now.0, before.0)]
     Another {
@@ -190,6 +209,18 @@ impl ConnectError {
         } else {
             ConnectError::Foreign { address, error }
         }
+    }
+
+    /// Whether a later attempt fails in the same way, unless the server is started with other options.
+    pub fn is_final(&self) -> bool {
+        matches!(
+            self,
+            ConnectError::Certificate { .. }
+                | ConnectError::LongCredential { .. }
+                | ConnectError::Another { .. }
+                | ConnectError::OtherCluster { .. }
+                | ConnectError::Denied { denial: Denial::Version { .. } | Denial::Credential, .. }
+        )
     }
 
     /// Whether a restarting server may be the cause, so that a retry makes sense.

@@ -5,7 +5,7 @@
 use super::{
     Address, ConnectError, SocketOptions,
     channel::{Channel, is_late},
-    connect_error::ConnectStep,
+    connect_error::{ConnectStep, KnownCluster},
     lost_connection::LostConnection,
     reply_slots::{Delivered, ReplySlots},
 };
@@ -29,11 +29,11 @@ use std::{
     time::{Duration, Instant},
 };
 use yesquel_fork::UnansweredMessages;
-use yesquel_model::{ServerId, Timestamp};
+use yesquel_model::{ClusterMembership, GroupEpoch, ServerId, Timestamp};
 use yesquel_wire::{
-    ClientHeartbeat,
+    ClientHeartbeat, EncodedDestination,
     frame::{Inbox, Outbox},
-    greeting::{CREDENTIAL_BYTES_MAX, Denial, Hello, LANE, VERSIONS, Welcome},
+    greeting::{self, CREDENTIAL_BYTES_MAX, Denial, Hello, LANE, VERSIONS, Welcome},
 };
 
 /// Maximum age of the heartbeat when something is sent, well below the grace time of snapshots at
@@ -76,6 +76,9 @@ struct Receiving {
 pub(super) struct ServerConnection {
     channel: Channel,
     pub(super) server: ServerId,
+    pub(super) membership: ClusterMembership,
+    /// Epoch of the server's group at the greeting.
+    pub(super) epoch: GroupEpoch,
     /// The server's clock at the greeting.
     pub(super) now: Timestamp,
     slots: ReplySlots,
@@ -150,17 +153,46 @@ impl ServerConnection {
         address: &Address,
         client: u64,
         options: &SocketOptions,
+        known: Option<&KnownCluster>,
+    ) -> Result<ServerConnection, ConnectError> {
+        ServerConnection::connect_as(address, options, known, false, |_| client)
+    }
+
+    /// Connects for notices, at a Unix socket.
+    pub(super) fn connect_watcher(
+        address: &Address,
+        client: u64,
+        options: &SocketOptions,
+        known: Option<&KnownCluster>,
+    ) -> Result<ServerConnection, ConnectError> {
+        let number = |channel: &Channel| greeting::watcher(client, channel.name().unwrap_or_default());
+        ServerConnection::connect_as(address, options, known, true, number)
+    }
+
+    fn connect_as(
+        address: &Address,
+        options: &SocketOptions,
+        known: Option<&KnownCluster>,
+        is_named: bool,
+        number: impl FnOnce(&Channel) -> u64,
     ) -> Result<ServerConnection, ConnectError> {
         let bytes = options.credential.len();
         if bytes > CREDENTIAL_BYTES_MAX {
             return Err(ConnectError::LongCredential { address: address.clone(), bytes });
         }
-        let is_lane = client & LANE != 0;
         let failed = |error| ConnectError::at(address, options, ConnectStep::Greet, error);
         // More than a day counts as a day.
         let until = Instant::now() + options.connect_timeout.min(Duration::from_secs(86_400));
-        let channel = Channel::connect(address, options, until)?;
-        let hello = Hello { versions: VERSIONS, client, credential: &options.credential, role: options.role };
+        let channel = Channel::connect(address, options, is_named, until)?;
+        let client = number(&channel);
+        let is_lane = client & LANE != 0;
+        let hello = Hello {
+            versions: VERSIONS,
+            client,
+            credential: &options.credential,
+            role: options.role,
+            cluster: known.map(|known| known.cluster),
+        };
         // A server at its limit may have sent its reason and closed the connection.
         let mut sent = channel.send_until(&hello.encode(), until).err();
         let mut inbox = Inbox::default();
@@ -173,11 +205,23 @@ impl ServerConnection {
             let received = channel.receive_until(&mut inbox, Some(until));
             received.map_err(|error| failed(sent.take().unwrap_or(error)))?;
         };
-        let denied = |denial: Denial| ConnectError::Denied { address: address.clone(), denial };
-        let (server, now, requests_max) = match welcome {
-            Welcome::Served { server, now, requests_max, .. } => (server, now, requests_max),
-            Welcome::Refused(denial) => return Err(denied(denial)),
+        let (server, now, requests_max, membership, epoch) = match welcome {
+            Welcome::Served { server, now, requests_max, membership, epoch, .. } => {
+                (server, now, requests_max, membership, epoch)
+            }
+            Welcome::Refused(denial) => {
+                return Err(match (denial, known.cloned()) {
+                    (Denial::OtherCluster(cluster), Some(known)) => {
+                        ConnectError::OtherCluster { address: address.clone(), cluster, known }
+                    }
+                    (denial, _) => ConnectError::Denied { address: address.clone(), denial },
+                });
+            }
         };
+        if let Some(known) = known.filter(|known| known.cluster != membership.cluster) {
+            let (address, known) = (address.clone(), known.clone());
+            return Err(ConnectError::OtherCluster { address, cluster: membership.cluster, known });
+        }
         channel.timeout(options.timeout.min(CHECK_EVERY)).map_err(failed)?;
         // The server's limit is respected up to a bound; a lane has few requests, and those that
         // were cancelled.
@@ -187,6 +231,8 @@ impl ServerConnection {
         Ok(ServerConnection {
             channel,
             server,
+            membership,
+            epoch,
             now,
             slots,
             unanswered,
@@ -200,6 +246,11 @@ impl ServerConnection {
             lost: OnceLock::new(),
             timeout: options.timeout,
         })
+    }
+
+    /// Takes a connection apart that only one thread uses.
+    pub(super) fn into_parts(self) -> (Channel, Inbox) {
+        (self.channel, self.receiving.into_inner().unwrap_or_else(PoisonError::into_inner).inbox)
     }
 
     fn lock(&self) -> MutexGuard<'_, SendQueue> {
@@ -232,19 +283,21 @@ impl ServerConnection {
     /// Sends a request; the future returns its reply.
     pub(super) fn call(
         self: &Arc<ServerConnection>,
+        destination: &EncodedDestination,
         request: &[u8],
         heartbeats: Option<&Arc<dyn HeartbeatSource>>,
     ) -> Result<InFlightCall, LostConnection> {
         let full = || LostConnection::other("as many requests are under way as a connection may have");
         let slot = self.slots.open().ok_or_else(full)?;
         self.under_way.fetch_add(1, Relaxed);
-        self.queue(slot, request, heartbeats, false);
+        self.queue(slot, destination, request, heartbeats, false);
         Ok(InFlightCall { connection: Arc::clone(self), slot, is_cancelled: false })
     }
 
     /// Sends a request whose reply a handler takes.
     pub(super) fn send(
         &self,
+        destination: &EncodedDestination,
         request: &[u8],
         heartbeats: Option<&Arc<dyn HeartbeatSource>>,
         handler: ReplyHandler,
@@ -253,7 +306,7 @@ impl ServerConnection {
             return Err(handler);
         }
         let slot = self.slots.open_handled(handler)?;
-        self.queue(slot, request, heartbeats, true);
+        self.queue(slot, destination, request, heartbeats, true);
         if let Some(why) = self.lost.get() {
             // It may have been closed before the slot was opened.
             self.slots.fail_handlers(why);
@@ -265,12 +318,13 @@ impl ServerConnection {
     fn queue(
         &self,
         slot: u32,
+        destination: &EncodedDestination,
         request: &[u8],
         heartbeats: Option<&Arc<dyn HeartbeatSource>>,
         is_handled: bool,
     ) {
         let mut sending = self.lock();
-        sending.outbox.push(u64::from(slot) + 1, request);
+        sending.outbox.push_after(u64::from(slot) + 1, destination.bytes(), request);
         let expected = self.expected.load(Relaxed);
         if expected > 0 {
             // Only a hint: if it is wrong, a frame is sent too early or too late.
@@ -435,6 +489,11 @@ impl ServerConnection {
         while self.channel.has_unacknowledged() && !self.is_closed() && Instant::now() < until {
             self.receive_handled();
         }
+    }
+
+    /// Whether the server has not closed it, while no reply is due.
+    pub(super) fn is_alive(&self) -> bool {
+        !self.is_closed() && !self.channel.has_ended()
     }
 
     /// Takes the receiving role for a call, or for handlers, if it is free.

@@ -18,7 +18,6 @@ use std::{
     },
     time::{Duration, Instant},
 };
-use yesquel_wire::greeting::LANE;
 
 /// Lanes of a client; more concurrent requests are better sent together.
 pub(super) const LANES: u32 = 16;
@@ -28,11 +27,6 @@ const PROVIDE_TIME: Duration = Duration::from_millis(50);
 
 /// Pause after a server has refused a lane.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
-
-/// The client number that a lane greets with.
-pub(super) fn number(client: u64, lane: u64) -> u64 {
-    LANE | client.wrapping_mul(u64::from(LANES).next_power_of_two()).wrapping_add(lane)
-}
 
 #[derive(Default)]
 struct Lane {
@@ -159,19 +153,5 @@ impl Drop for LaneGuard<'_> {
         if self.connection().is_some() {
             self.lane.is_free.store(true, Release);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lanes_have_distinct_numbers() {
-        let client = 0x7fff_0123_4567_89ab;
-        let numbers: std::collections::HashSet<u64> =
-            (0..u64::from(LANES)).map(|lane| number(client, lane)).collect();
-        assert_eq!(numbers.len(), LANES as usize);
-        assert!(numbers.iter().all(|number| number & LANE != 0 && *number != client));
     }
 }

@@ -9,18 +9,20 @@ mod channel;
 mod connect_error;
 mod connection;
 mod lanes;
+mod link;
 mod lost_connection;
 mod reply_slots;
+mod watching;
 
 pub use address::{Address, AddressError, DEFAULT_PORT};
-pub use connect_error::{ConnectError, ConnectStep};
+pub use connect_error::{ConnectError, ConnectStep, KnownCluster};
 
 use crate::{
-    HeartbeatSource, LostCall, OPENED_BEFORE_FORK, ReplyHandler, Transport,
-    wait::{CHECK_EVERY, check_cancelled, was_cancelled},
+    HeartbeatSource, LostCall, OPENED_BEFORE_FORK, ReplyHandler, Transport, WatchEvent, wait::was_cancelled,
 };
 use connection::ServerConnection;
 use lanes::{LANES, LaneGuard, Lanes};
+use link::{ClientIdentity, LinkList, ServerLink};
 use lost_connection::LostConnection;
 use std::{
     fmt,
@@ -29,8 +31,8 @@ use std::{
     time::{Duration, Instant},
 };
 use yesquel_fork as fork;
-use yesquel_model::{ServerId, Timestamp};
-use yesquel_wire::greeting::Role;
+use yesquel_model::{ClusterId, ClusterMembership, GroupEpoch, ServerId, Timestamp};
+use yesquel_wire::{Correction, Destination, EncodedDestination, greeting::Role};
 
 /// Options of connections.
 #[derive(Clone)]
@@ -39,6 +41,8 @@ pub struct SocketOptions {
     pub credential: Box<[u8]>,
     /// What the connections are for; the credential is that of the role.
     pub role: Role,
+    /// The cluster that the servers must belong to; `None`: any, but all to one.
+    pub cluster: Option<ClusterId>,
     /// Encryption, on TCP.
     pub tls: Option<Arc<rustls::ClientConfig>>,
     /// Time limit for a connection in all (resolving, connecting, encryption, greetings), a day at
@@ -58,6 +62,7 @@ impl Default for SocketOptions {
         SocketOptions {
             credential: Box::default(),
             role: Role::Client,
+            cluster: None,
             tls: None,
             connect_timeout: Duration::from_secs(5),
             timeout: Duration::from_secs(30),
@@ -74,113 +79,14 @@ impl fmt::Debug for SocketOptions {
     }
 }
 
-/// Pause between attempts to reconnect.
-const AGAIN_AFTER: Duration = Duration::from_millis(20);
 /// Interval in which a silent client checks for a changed heartbeat.
 const REPORT_EVERY: Duration = Duration::from_millis(300);
 
-/// A server and the connection to it.
-struct ServerLink {
-    address: Address,
-    server: ServerId,
-    connection: Mutex<Arc<ServerConnection>>,
-    connecting: Mutex<Connecting>,
-    /// Signals that a connection attempt has ended.
-    tried: Condvar,
-    /// Further connections, for few threads.
-    lanes: Lanes,
-}
-
-/// One thread connects for all.
-#[derive(Default)]
-struct Connecting {
-    is_taken: bool,
-    /// Why the last attempt failed, since the last success.
-    failed: Option<String>,
-}
-
-impl ServerLink {
-    fn connection(&self) -> Arc<ServerConnection> {
-        Arc::clone(&self.connection.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn connecting(&self) -> MutexGuard<'_, Connecting> {
-        self.connecting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns an open connection, connecting if necessary. Other waiting threads do not make a
-    /// thread wait longer: the mutex is not held while connecting, since it would go to a thread
-    /// that has just given up and tries again.
-    fn alive(&self, shared: &SharedLinks) -> Result<Arc<ServerConnection>, String> {
-        let connection = self.connection();
-        if !connection.is_closed() {
-            return Ok(connection);
-        }
-        let until = Instant::now() + shared.options.connect_timeout;
-        let mut connecting = self.connecting();
-        while connecting.is_taken {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                let silent = || format!("{}: it does not answer", self.address);
-                return Err(connecting.failed.clone().unwrap_or_else(silent));
-            }
-            let waited = self.tried.wait_timeout(connecting, left.min(CHECK_EVERY));
-            drop(waited.unwrap_or_else(PoisonError::into_inner));
-            // Without the lock, which others need.
-            let is_cancelled = check_cancelled();
-            connecting = self.connecting();
-            if is_cancelled && connecting.is_taken {
-                return Err("it is being connected to".to_owned());
-            }
-        }
-        let connection = self.connection();
-        if !connection.is_closed() {
-            return Ok(connection);
-        }
-        connecting.is_taken = true;
-        drop(connecting);
-        let connected = self.connect(shared, until);
-        let failed = connected.as_ref().err().cloned();
-        *self.connecting() = Connecting { is_taken: false, failed };
-        self.tried.notify_all();
-        connected
-    }
-
-    /// Connects; tries until a deadline, and at least once.
-    fn connect(&self, shared: &SharedLinks, until: Instant) -> Result<Arc<ServerConnection>, String> {
-        loop {
-            let connected = ServerConnection::connect(&self.address, shared.client, &shared.options);
-            let connected = connected.and_then(|connection| match connection.server {
-                now if now == self.server => Ok(connection),
-                now => Err(ConnectError::Another { address: self.address.clone(), before: self.server, now }),
-            });
-            match connected {
-                Ok(connection) => {
-                    let connection = Arc::new(connection);
-                    *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&connection);
-                    // The lanes ended with the old connection, and no thread reads there.
-                    self.lanes.forget_free();
-                    return Ok(connection);
-                }
-                // The server may be restarting.
-                Err(ref error)
-                    if Instant::now() + AGAIN_AFTER < until && error.may_pass() && !check_cancelled() =>
-                {
-                    self.connecting().failed = connected.err().map(|error| error.to_string());
-                    thread::sleep(AGAIN_AFTER);
-                }
-                Err(error) => return Err(error.to_string()),
-            }
-        }
-    }
-}
-
 struct SharedLinks {
-    links: Vec<ServerLink>,
+    links: LinkList,
     /// The process that made it, see [`fork`].
     generation: u32,
-    client: u64,
-    options: SocketOptions,
+    identity: ClientIdentity,
     heartbeats: OnceLock<Arc<dyn HeartbeatSource>>,
     /// Whether the last handle is gone, for the heartbeat thread.
     ended: Mutex<bool>,
@@ -196,7 +102,7 @@ struct SocketHandle(Arc<SharedLinks>);
 
 impl fmt::Debug for SocketTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SocketTransport").field("client", &self.0.0.client).finish_non_exhaustive()
+        f.debug_struct("SocketTransport").field("client", &self.0.0.identity.client).finish_non_exhaustive()
     }
 }
 
@@ -210,10 +116,12 @@ impl Drop for SocketHandle {
         self.0.end.notify_all();
         // A process may exit right after a commit: its decisions must arrive, for readers wait for
         // them.
-        let until = Instant::now() + self.0.options.close_timeout;
-        self.0.links.iter().for_each(|link| link.connection().finish(until));
-        for link in &self.0.links {
-            link.connection().close_with(LostConnection::other("it was closed"));
+        let until = Instant::now() + self.0.identity.options.close_timeout;
+        self.0.links.connections().for_each(|connection| connection.finish(until));
+        for link in self.0.links.iter() {
+            if let Some(connection) = link.connection() {
+                connection.close_with(LostConnection::other("it was closed"));
+            }
             link.lanes.end();
         }
     }
@@ -232,51 +140,59 @@ impl SharedLinks {
                 return;
             }
             if let Some(heartbeats) = shared.heartbeats.get() {
-                shared.links.iter().for_each(|link| link.connection().report(heartbeats));
+                shared.links.connections().for_each(|connection| connection.report(heartbeats));
             }
             // Threads that wait for a reply take the others along; perhaps none does.
-            shared.links.iter().for_each(|link| link.connection().receive_handled());
+            shared.links.connections().for_each(|connection| connection.receive_handled());
             // Lanes must not delay the heartbeats of other servers.
-            let connect_timeout = shared.options.connect_timeout.min(REPORT_EVERY);
-            for link in &shared.links {
-                link.lanes.provide(shared.options.lanes, |number| {
-                    let number = lanes::number(shared.client, number);
-                    let options = SocketOptions { connect_timeout, ..shared.options.clone() };
-                    let connection = ServerConnection::connect(&link.address, number, &options).ok()?;
-                    (connection.server == link.server).then_some(connection)
-                });
-            }
+            shared.links.iter().for_each(|link| link.provide_lane(&shared.identity, REPORT_EVERY));
         }
     }
 }
 
 impl SocketTransport {
-    /// Connects to servers as a client with a unique number.
+    /// Connects to servers as a client with a unique number. All must belong to one cluster.
     pub fn connect(
         addresses: &[Address],
         client: u64,
         options: SocketOptions,
     ) -> Result<SocketTransport, ConnectError> {
-        let link = |address: &Address| {
-            let connection = ServerConnection::connect(address, client, &options)?;
-            let server = connection.server;
-            let (address, connection) = (address.clone(), Mutex::new(Arc::new(connection)));
-            Ok(ServerLink {
-                address,
-                server,
-                connection,
-                connecting: Mutex::default(),
-                tried: Condvar::new(),
-                lanes: Lanes::default(),
-            })
-        };
-        let links: Result<Vec<ServerLink>, ConnectError> = addresses.iter().map(link).collect();
+        let identity = ClientIdentity::new(client, options);
+        let links = LinkList::default();
+        for address in addresses {
+            links.add(ServerLink::connect(address, &identity)?);
+        }
+        SocketTransport::around(links, identity, addresses.first())
+    }
+
+    /// Creates a transport to groups at addresses, which are connected to when they are called.
+    pub fn to_groups<'a>(
+        groups: impl IntoIterator<Item = (ServerId, &'a Address)>,
+        client: u64,
+        membership: ClusterMembership,
+        options: SocketOptions,
+    ) -> Result<SocketTransport, ConnectError> {
+        let options = SocketOptions { cluster: Some(membership.cluster), ..options };
+        let identity = ClientIdentity::new(client, options);
+        identity.belong(membership);
+        let (links, mut first) = (LinkList::default(), None);
+        for (group, address) in groups {
+            links.add(ServerLink::to_group(group, Some(address.clone())));
+            first = first.or(Some(address));
+        }
+        SocketTransport::around(links, identity, first)
+    }
+
+    fn around(
+        links: LinkList,
+        identity: ClientIdentity,
+        first: Option<&Address>,
+    ) -> Result<SocketTransport, ConnectError> {
         let (heartbeats, ended) = (OnceLock::new(), Mutex::new(false));
         let shared = Arc::new(SharedLinks {
-            links: links?,
+            links,
             generation: fork::generation(),
-            client,
-            options,
+            identity,
             heartbeats,
             ended,
             end: Condvar::new(),
@@ -284,7 +200,7 @@ impl SocketTransport {
         let weak = Arc::downgrade(&shared);
         let thread = thread::Builder::new().name("yesquel-news".to_owned());
         let spawned = thread.spawn(move || SharedLinks::report(&weak));
-        if let (Err(error), Some(address)) = (spawned, addresses.first()) {
+        if let (Err(error), Some(address)) = (spawned, first) {
             return Err(ConnectError::Io { address: address.clone(), error });
         }
         Ok(SocketTransport(Arc::new(SocketHandle(shared))))
@@ -295,15 +211,62 @@ impl SocketTransport {
         self.0.0.links.iter().map(|link| link.server)
     }
 
+    /// The link to a server, unless it belongs to the parent of this process.
+    fn own_link(&self, server: ServerId) -> Option<&ServerLink> {
+        let shared = &self.0.0;
+        shared.links.find(server).filter(|_| shared.generation == fork::generation())
+    }
+
     /// The latest clock of the servers at the greetings.
     pub fn now(&self) -> Timestamp {
-        self.0.0.links.iter().map(|link| link.connection().now).max().unwrap_or_default()
+        self.0.0.links.connections().map(|connection| connection.now).max().unwrap_or_default()
+    }
+
+    /// The cluster of the servers.
+    pub fn membership(&self) -> ClusterMembership {
+        self.0.0.identity.membership()
     }
 }
 
 /// The place of a server in error messages.
 fn place(link: Option<&ServerLink>, server: ServerId) -> String {
-    link.map_or_else(|| format!("server {}", server.0), |link| link.address.to_string())
+    let address = link.and_then(ServerLink::address);
+    address.map_or_else(|| format!("server {}", server.0), |address| address.to_string())
+}
+
+/// Where a request goes.
+struct Route<'a> {
+    connection: Arc<ServerConnection>,
+    destination: EncodedDestination,
+    lanes: Option<&'a Lanes>,
+}
+
+impl SharedLinks {
+    /// Returns the connection to a group, with its lanes, or one to another machine, which answers
+    /// where the group is.
+    fn route<'a>(&self, server: ServerId, link: Option<&'a ServerLink>) -> Result<Route<'a>, String> {
+        if let Some(link) = link
+            && let Some((connection, destination)) = link.open()
+        {
+            return Ok(Route { connection, destination, lanes: Some(&link.lanes) });
+        }
+        let has_others = self.links.connections_but(server).next().is_some();
+        let failed = match link {
+            Some(link) => match link.alive(&self.identity, has_others) {
+                Ok((connection, destination)) => {
+                    return Ok(Route { connection, destination, lanes: Some(&link.lanes) });
+                }
+                Err(why) => why,
+            },
+            None => "no address is known".to_owned(),
+        };
+        if was_cancelled() {
+            return Err(failed);
+        }
+        let destination = Destination { group: server, epoch: GroupEpoch::UNKNOWN }.encode();
+        let connection = self.links.connections_but(server).next().ok_or(failed)?;
+        Ok(Route { connection, destination, lanes: None })
+    }
 }
 
 impl SocketTransport {
@@ -315,25 +278,23 @@ impl SocketTransport {
         may_overtake: bool,
     ) -> impl Future<Output = Result<Vec<u8>, LostCall>> + use<'a> {
         let shared = &self.0.0;
-        let link = shared.links.iter().find(|link| link.server == server);
-        let is_ours = shared.generation == fork::generation();
+        let link = shared.links.find(server);
         let mut taken = None;
-        let call = match link.filter(|_| is_ours).map(|link| (link, link.alive(shared))) {
-            Some((link, Ok(connection))) => {
-                taken = if may_overtake && shared.options.lanes > 0 {
-                    link.lanes.take(&connection)
-                } else {
-                    None
-                };
-                let own = taken.as_ref().and_then(LaneGuard::connection);
-                // It may be full of cancelled requests.
-                let by_own = own.and_then(|own| own.call(request, None).ok());
-                by_own.map_or_else(|| connection.call(request, shared.heartbeats.get()), Ok)
+        let call = if shared.generation != fork::generation() {
+            Err(LostConnection::other(OPENED_BEFORE_FORK))
+        } else {
+            match shared.route(server, link) {
+                Ok(Route { connection, destination, lanes }) => {
+                    let lanes = lanes.filter(|_| may_overtake && shared.identity.options.lanes > 0);
+                    taken = lanes.and_then(|lanes| lanes.take(&connection));
+                    let own = taken.as_ref().and_then(LaneGuard::connection);
+                    // It may be full of cancelled requests.
+                    let by_own = own.and_then(|own| own.call(&destination, request, None).ok());
+                    by_own.map_or_else(|| connection.call(&destination, request, shared.heartbeats.get()), Ok)
+                }
+                Err(_) if was_cancelled() => Err(LostConnection::cancelled()),
+                Err(why) => Err(LostConnection::other(why)),
             }
-            Some((_, Err(_))) if was_cancelled() => Err(LostConnection::cancelled()),
-            Some((_, Err(why))) => Err(LostConnection::other(why)),
-            None if !is_ours => Err(LostConnection::other(OPENED_BEFORE_FORK)),
-            None => Err(LostConnection::other("no address is known")),
         };
         async move {
             // Kept until the reply has come.
@@ -366,17 +327,63 @@ impl Transport for SocketTransport {
 
     fn send(&self, server: ServerId, request: &[u8], handler: ReplyHandler) {
         let shared = &self.0.0;
-        let link = shared.links.iter().find(|link| link.server == server);
+        let link = shared.links.find(server);
         if shared.generation != fork::generation() {
             return handler(Err(LostConnection::other(OPENED_BEFORE_FORK).at(place(link, server))));
         }
-        let refused = match link {
-            Some(link) => link.connection().send(request, shared.heartbeats.get(), handler).err(),
+        let refused = match link.and_then(ServerLink::open) {
+            Some((connection, destination)) => {
+                connection.send(&destination, request, shared.heartbeats.get(), handler).err()
+            }
             None => Some(handler),
         };
         if let Some(handler) = refused {
             handler(Err(LostConnection::other("it is not connected").at(place(link, server))));
         }
+    }
+
+    fn can_watch(&self, server: ServerId) -> bool {
+        self.own_link(server).is_some_and(ServerLink::is_at_unix_socket)
+    }
+
+    fn correct(&self, group: ServerId, correction: &Correction<'_>) -> bool {
+        let links = &self.0.0.links;
+        match (links.find(group), correction) {
+            (Some(link), _) => link.correct(correction),
+            (None, Correction::WrongGroup(Some(location))) if location.group == group => {
+                let link = links.add(ServerLink::to_group(group, None));
+                link.correct(correction)
+            }
+            (None, _) => false,
+        }
+    }
+
+    fn home_group(&self) -> ServerId {
+        self.membership().home_group
+    }
+
+    fn ask_watching(
+        &self,
+        server: ServerId,
+        request: &[u8],
+        see: &mut dyn FnMut(WatchEvent),
+    ) -> Option<Vec<u8>> {
+        let link = self.own_link(server)?;
+        link.watching.ask(link, &self.0.0.identity, request, see)
+    }
+
+    fn take_notices(&self, server: ServerId, waits: bool, see: &mut dyn FnMut(WatchEvent)) -> bool {
+        self.own_link(server).is_some_and(|link| link.watching.poll(waits, see))
+    }
+
+    fn end_watches(&self, server: ServerId, see: &mut dyn FnMut(WatchEvent)) {
+        if let Some(link) = self.own_link(server) {
+            link.watching.end(see);
+        }
+    }
+
+    fn is_connected(&self) -> bool {
+        self.0.0.links.connections().all(|connection| connection.is_alive())
     }
 
     fn clock(&self) -> Timestamp {

@@ -4,7 +4,7 @@ use yesquel_client::{Client, Writes};
 use yesquel_embedded::EmbeddedServer;
 use yesquel_engine::EngineSettings;
 use yesquel_model::ServerId;
-use yesquel_server::WallTime;
+use yesquel_server::ManualTime;
 use yesquel_transport::block_on;
 use yesquel_tree::{REPLIT_BITS, Tree, TreeError, Trees};
 use yesquel_wire::{Attribute, NodeOperation, WriteOperation};
@@ -12,7 +12,7 @@ use yesquel_wire::{Attribute, NodeOperation, WriteOperation};
 /// A tree without the attribute, as all from before it, has no random bits.
 #[test]
 fn random_bits_are_an_attribute_of_the_tree() {
-    let server = EmbeddedServer::in_memory(EngineSettings::default(), WallTime::default());
+    let server = EmbeddedServer::in_memory(EngineSettings::default(), ManualTime::default());
     let trees = Trees::new(Client::new(server, 1));
     let tree = block_on(trees.create(ServerId(0))).unwrap();
     let set = |bits: &[u8]| {

@@ -5,14 +5,14 @@ use yesquel_client::{Client, Writes};
 use yesquel_embedded::EmbeddedServer;
 use yesquel_engine::EngineSettings;
 use yesquel_model::{KeyRange, LocalId, NodeId, ServerId};
-use yesquel_server::WallTime;
+use yesquel_server::ManualTime;
 use yesquel_transport::block_on;
 use yesquel_tree::{Tree, TreeError, Trees};
 use yesquel_wire::{NewNode, NodeKind, NodeOperation, WriteOperation};
 
 /// Returns a tree whose root leads to an inner node that leads to itself.
 fn in_a_circle() -> (Trees<EmbeddedServer>, Tree) {
-    let server = EmbeddedServer::in_memory(EngineSettings::default(), WallTime::default());
+    let server = EmbeddedServer::in_memory(EngineSettings::default(), ManualTime::default());
     let trees = Trees::new(Client::new(server, 1));
     let tree = block_on(trees.new_tree(ServerId(0))).unwrap();
     let child = NodeId { local: LocalId(1 << 16), ..tree.root() };

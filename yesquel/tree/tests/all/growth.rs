@@ -6,7 +6,7 @@ use yesquel_client::Client;
 use yesquel_embedded::EmbeddedServer;
 use yesquel_engine::{Engine, EngineSettings, SplitPlan};
 use yesquel_model::ServerId;
-use yesquel_server::WallTime;
+use yesquel_server::ManualTime;
 use yesquel_transport::block_on;
 use yesquel_tree::{Splitter, Tree, Trees};
 use yesquel_wire::status::NodeStatus;
@@ -23,7 +23,7 @@ struct Place {
 impl Place {
     fn new(settings: EngineSettings) -> Place {
         let settings = EngineSettings { report_bytes_max: usize::MAX, ..settings };
-        let server = EmbeddedServer::in_memory(settings, WallTime::default());
+        let server = EmbeddedServer::in_memory(settings, ManualTime::default());
         let trees = Trees::new(Client::new(server.clone(), 1));
         let tree = block_on(trees.create(SERVER)).unwrap();
         Place { server, trees, tree, splitter: Splitter::new(SERVER) }

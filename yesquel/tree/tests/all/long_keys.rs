@@ -5,7 +5,7 @@ use yesquel_client::Client;
 use yesquel_embedded::EmbeddedServer;
 use yesquel_engine::{Engine, EngineSettings, Now};
 use yesquel_model::{KeyRange, ServerId, limits::KEY_BYTES_MAX};
-use yesquel_server::WallTime;
+use yesquel_server::ManualTime;
 use yesquel_transport::block_on;
 use yesquel_tree::{Splitter, Tree, TreeError, Trees};
 use yesquel_wire::status::NodeStatus;
@@ -20,7 +20,7 @@ struct Place {
 
 impl Place {
     fn new() -> Place {
-        let server = EmbeddedServer::in_memory(EngineSettings::default(), WallTime::default());
+        let server = EmbeddedServer::in_memory(EngineSettings::default(), ManualTime::default());
         let trees = Trees::new(Client::new(server.clone(), 1));
         let tree = block_on(trees.create(SERVER)).unwrap();
         Place { server, trees, tree }

@@ -5,7 +5,7 @@ use yesquel_embedded::EmbeddedServer;
 use yesquel_engine::{Engine, EngineSettings};
 use yesquel_model::{KeyRange, ServerId};
 use yesquel_seeds::Random;
-use yesquel_server::WallTime;
+use yesquel_server::ManualTime;
 use yesquel_transport::block_on;
 use yesquel_tree::{Splitter, Tree, Trees};
 
@@ -25,7 +25,7 @@ fn key(number: u64) -> [u8; 8] {
 
 impl Place {
     fn new(settings: EngineSettings) -> Place {
-        let server = EmbeddedServer::in_memory(settings, WallTime::default());
+        let server = EmbeddedServer::in_memory(settings, ManualTime::default());
         let splitting = Trees::new(Client::new(server.clone(), 0));
         let tree = block_on(splitting.create(SERVER)).unwrap();
         Place { server, splitting, splitter: Splitter::new(SERVER), tree, clients: 0 }

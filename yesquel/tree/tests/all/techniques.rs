@@ -4,7 +4,7 @@ use yesquel_client::Client;
 use yesquel_embedded::EmbeddedServer;
 use yesquel_engine::{Engine, EngineSettings, Techniques};
 use yesquel_model::ServerId;
-use yesquel_server::WallTime;
+use yesquel_server::ManualTime;
 use yesquel_transport::block_on;
 use yesquel_tree::{Splitter, Tree, TreeError, Trees};
 
@@ -28,7 +28,7 @@ fn key(number: u64) -> [u8; 8] {
 impl Place {
     fn new(techniques: Techniques) -> Place {
         let settings = EngineSettings { node_cells_max: CELLS_MAX, techniques, ..EngineSettings::default() };
-        let server = EmbeddedServer::in_memory(settings, WallTime::default());
+        let server = EmbeddedServer::in_memory(settings, ManualTime::default());
         let client = |number| Trees::new(Client::new(server.clone(), number));
         let splitting = client(99);
         let tree = block_on(splitting.create(SERVER)).unwrap();

@@ -1,13 +1,13 @@
 //! Transactions over trees at two servers.
 
-use std::{cell::Cell, future::Future, sync::Arc};
+use std::{cell::Cell, future::Future, sync::Arc, time::Duration};
 use yesquel_client::Client;
 use yesquel_embedded::EmbeddedServer;
 use yesquel_engine::{Engine, EngineSettings, Now};
-use yesquel_model::{Refusal, ServerId};
+use yesquel_model::{Refusal, ServerId, Timestamp};
 use yesquel_server::Time;
 use yesquel_transport::{HeartbeatSource, LostCall, ReplyHandler, Transport, block_on};
-use yesquel_tree::{Splitter, TreeError, Trees};
+use yesquel_tree::{Splitter, Tree, TreeError, TreeTransaction, Trees};
 use yesquel_wire::{Reply, Request};
 
 /// Clock that advances at every reading.
@@ -25,6 +25,8 @@ struct Both {
     servers: [EmbeddedServer; 2],
     /// Whether the second server's disk fills up as it receives decisions.
     is_full: Cell<bool>,
+    /// Whether a client that connects learns no time.
+    hides_clock: Cell<bool>,
 }
 
 impl Both {
@@ -34,7 +36,7 @@ impl Both {
                 EngineSettings { server: ServerId(number), node_cells_max: 4, ..EngineSettings::default() };
             EmbeddedServer::in_memory(settings, Steps(0))
         };
-        Both { servers: [0, 1].map(server), is_full: Cell::new(false) }
+        Both { servers: [0, 1].map(server), is_full: Cell::new(false), hides_clock: Cell::new(false) }
     }
 
     fn trees(&self, client: u64) -> Trees<&Both> {
@@ -75,9 +77,116 @@ impl Transport for Both {
         }
     }
 
+    fn uptime(&self) -> Duration {
+        // The servers' time does not pass by itself.
+        Duration::ZERO
+    }
+
+    fn clock(&self) -> Timestamp {
+        if self.hides_clock.get() { Timestamp::ZERO } else { self.servers[0].clock() }
+    }
+
+    fn home_group(&self) -> ServerId {
+        ServerId(1)
+    }
+
     fn set_heartbeat_source(&self, heartbeats: Arc<dyn HeartbeatSource>) {
         self.servers.iter().for_each(|server| server.set_heartbeat_source(Arc::clone(&heartbeats)));
     }
+}
+
+/// Round trips and requests of a client.
+fn sent(trees: &Trees<&Both>) -> (u64, u64) {
+    let counts = trees.client().counters().counts();
+    (counts.requests - counts.overlapping, counts.requests)
+}
+
+/// Keys of trees at two servers are read at one snapshot in one round trip, and scanned in one, also
+/// at the first use and where leaves have moved.
+#[test]
+fn several_trees_are_read_in_one_round_trip() {
+    let both = Both::new();
+    let writer = both.trees(1);
+    let all = [0, 1].map(|server| block_on(writer.create(ServerId(server))).unwrap());
+    let put_all = |value: &[u8]| {
+        let mut txn = writer.begin();
+        for tree in all {
+            (0..3u8).for_each(|key| txn.put(tree, &[key], value).unwrap());
+        }
+        block_on(txn.commit()).unwrap();
+    };
+    put_all(b"old");
+    let keys: Vec<(Tree, &[u8])> =
+        all.iter().flat_map(|tree| [(*tree, &[0][..]), (*tree, &[2]), (*tree, &[9])]).collect();
+    let get = |txn: &mut TreeTransaction<'_, &Both>| {
+        let found = block_on(txn.get_many(&keys)).unwrap();
+        found.iter().map(|value| value.as_ref().map(|value| value.to_vec())).collect::<Vec<_>>()
+    };
+    let is = |found: Vec<Option<Vec<u8>>>, value: &[u8]| {
+        let found: Vec<Option<&[u8]>> = found.iter().map(Option::as_deref).collect();
+        assert_eq!(found, [Some(value), Some(value), None].repeat(2));
+    };
+    let reader = both.trees(2);
+    let mut first = reader.begin();
+    is(get(&mut first), b"old");
+    assert_eq!(sent(&reader), (1, 2));
+    // One snapshot at both servers, which another read keeps.
+    put_all(b"new");
+    is(get(&mut first), b"old");
+    assert_eq!(sent(&reader), (2, 4));
+    // A client sees its own commits.
+    is(get(&mut writer.begin()), b"new");
+    // Own writes count, and cost no message.
+    first.put(all[1], &[9], b"own").unwrap();
+    let own = block_on(first.get_many(&[(all[1], &[9])])).unwrap();
+    assert_eq!((own[0].as_deref(), sent(&reader)), (Some(&b"own"[..]), (2, 4)));
+    // Scans.
+    let mut scan = reader.begin();
+    block_on(scan.prefetch(&all.map(|tree| (tree, &[][..])))).unwrap();
+    assert_eq!(sent(&reader), (3, 6));
+    for tree in all {
+        let mut cursor = scan.cursor(tree);
+        let mut next = block_on(cursor.seek(&mut scan, &[])).unwrap();
+        let mut count = 0;
+        while next.is_some() {
+            count += 1;
+            next = block_on(cursor.next(&mut scan)).unwrap();
+        }
+        assert_eq!(count, 3);
+    }
+    assert_eq!(sent(&reader), (3, 6));
+    // A client without an estimate of the time asks one server first.
+    both.hides_clock.set(true);
+    let reader = both.trees(3);
+    is(get(&mut reader.begin()), b"new");
+    assert_eq!(sent(&reader), (2, 2));
+    // From then on it has one.
+    is(get(&mut reader.begin()), b"new");
+    assert_eq!(sent(&reader), (3, 4));
+}
+
+/// A leaf that has moved, and a long value, cost further round trips, at the same snapshot.
+#[test]
+fn moved_leaves_and_long_values_are_read_with_others() {
+    let both = Both::new();
+    let (reader, writer) = (both.trees(1), both.trees(2));
+    let all = [0, 1].map(|server| block_on(reader.create(ServerId(server))).unwrap());
+    // The reader knows the root as a leaf.
+    block_on(reader.begin().get(all[1], &[5])).unwrap();
+    let mut txn = writer.begin();
+    txn.put(all[0], &[5], &LONG).unwrap();
+    (0..6u8).for_each(|key| txn.put(all[1], &[key], b"short").unwrap());
+    block_on(txn.commit()).unwrap();
+    assert_eq!(both.split(1), 1);
+    // A read at one server takes its time, which the client has seen then.
+    block_on(reader.begin().get(all[0], b"absent")).unwrap();
+    let mut txn = reader.begin();
+    let found = block_on(txn.get_many(&[(all[0], &[5]), (all[1], &[5]), (all[1], &[7])])).unwrap();
+    let lengths: Vec<Option<usize>> = found.iter().map(|value| Some(value.as_ref()?.len())).collect();
+    assert_eq!(lengths, [Some(LONG.len()), Some(b"short".len()), None]);
+    let mut txn = reader.begin();
+    block_on(txn.prefetch(&[(all[0], &[5]), (all[1], &[5])])).unwrap();
+    assert_eq!(block_on(txn.get(all[1], &[5])).unwrap().as_deref(), Some(&b"short"[..]));
 }
 
 static LONG: [u8; 40_000] = [7; 40_000];

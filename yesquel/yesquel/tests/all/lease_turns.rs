@@ -104,7 +104,7 @@ fn writes_have_their_turn_before_later_holders() {
 fn a_wait_that_is_over_leaves_no_lease() {
     let (store, database, map) = database();
     let first = database.lease(map, KEY..=KEY, MINUTE, MINUTE).unwrap();
-    let mut second = database.lease_to_take(map, KEY..=KEY).unwrap();
+    let mut second = database.lease_to_take([(map, KEY..=KEY)]).unwrap();
     assert!(second.take(MINUTE, Duration::from_millis(1)).is_err());
     drop(first);
     assert_eq!(store.status().unwrap().transactions.leases, 0);

@@ -269,6 +269,7 @@ fn garbage_is_refused_without_harm_to_other_clients() {
         client: 5,
         credential: b"",
         role: yesquel_wire::greeting::Role::Client,
+        cluster: None,
     }
     .encode();
     let answer = say(&server, &[&hello[..], &[0xee; 100]].concat());
@@ -279,6 +280,7 @@ fn garbage_is_refused_without_harm_to_other_clients() {
         client: 5,
         credential: b"",
         role: yesquel_wire::greeting::Role::Client,
+        cluster: None,
     }
     .encode();
     let answer = say(&server, &hello);

@@ -16,6 +16,7 @@ use std::{
     task::Wake,
 };
 use yesquel_seeds::Random;
+use yesquel_wire::Destination;
 
 /// Time limit for what must happen.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -48,6 +49,10 @@ impl ServerSide {
     }
 }
 
+fn destination() -> EncodedDestination {
+    Destination { group: ServerId(0), epoch: GroupEpoch::FIRST }.encode()
+}
+
 /// A connection and the server's side of it.
 fn connected() -> (Arc<ServerConnection>, ServerSide) {
     static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -62,12 +67,13 @@ fn connected() -> (Arc<ServerConnection>, ServerSide) {
             bytes.extend_from_slice(&room[..count]);
         }
         let (server, requests_max, now) = (ServerId(0), 256, Timestamp::from_ms(1_000));
-        let welcome = Welcome::Served { version: VERSIONS.1, server, requests_max, now };
+        let (membership, epoch) = (ClusterMembership::default(), GroupEpoch::FIRST);
+        let welcome = Welcome::Served { version: VERSIONS.1, server, requests_max, now, membership, epoch };
         stream.write_all(&welcome.encode()).unwrap();
         stream
     });
     let address = Address::Unix(path.clone());
-    let connection = ServerConnection::connect(&address, 1, &SocketOptions::default()).unwrap();
+    let connection = ServerConnection::connect(&address, 1, &SocketOptions::default(), None).unwrap();
     std::fs::remove_file(path).unwrap();
     (Arc::new(connection), ServerSide { stream: accept.join().unwrap(), inbox: Inbox::default() })
 }
@@ -89,7 +95,7 @@ impl CountingWaker {
 
 /// A call of another thread, which has found the role taken and sleeps.
 fn sleeping_call(connection: &Arc<ServerConnection>, woken: &Arc<CountingWaker>) -> InFlightCall {
-    let mut call = connection.call(b"request", None).unwrap();
+    let mut call = connection.call(&destination(), b"request", None).unwrap();
     // Another receiver, meanwhile.
     let is_free = !connection.has_receiver.swap(true, SeqCst);
     let waker = Waker::from(Arc::clone(woken));
@@ -103,7 +109,9 @@ fn sleeping_call(connection: &Arc<ServerConnection>, woken: &Arc<CountingWaker>)
 #[test]
 fn a_receiver_for_handlers_leaves_to_a_waiting_thread() {
     let (connection, mut server) = connected();
-    connection.send(b"decision", None, Box::new(|_| ())).unwrap_or_else(|_| panic!("no slot"));
+    connection
+        .send(&destination(), b"decision", None, Box::new(|_| ()))
+        .unwrap_or_else(|_| panic!("no slot"));
     let role = connection.take_role(None).unwrap();
     let woken = Arc::default();
     let call = sleeping_call(&connection, &woken);
@@ -120,7 +128,7 @@ fn a_receiver_for_handlers_leaves_to_a_waiting_thread() {
 fn a_receiver_whose_reply_has_come_wakes_the_next() {
     let (connection, mut server) = connected();
     let woken = Arc::default();
-    let own = connection.call(b"request", None).unwrap();
+    let own = connection.call(&destination(), b"request", None).unwrap();
     let other = sleeping_call(&connection, &woken);
     server.requests().unwrap();
     server.reply(&[1]).unwrap();
@@ -137,7 +145,7 @@ fn a_receiver_leaves_the_role_while_its_cancel_check_runs() {
     let (connection, _server) = connected();
     let woken = WOKEN.get_or_init(Arc::default);
     // The first slot is the receiver's own, which it must not wake.
-    let own = connection.call(b"request", None).unwrap();
+    let own = connection.call(&destination(), b"request", None).unwrap();
     let _other = sleeping_call(&connection, woken);
     let is_cancelled = |_| {
         assert_eq!(WOKEN.get().map(|woken| woken.count()), Some(1));
@@ -162,11 +170,11 @@ fn a_call_that_is_dropped_wakes_the_next() {
 fn all_calls_fail_when_the_connection_ends_under_a_receiver() {
     let (connection, mut server) = connected();
     let woken: Vec<Arc<CountingWaker>> = (0..100).map(|_| Arc::default()).collect();
-    let own = connection.call(b"request", None).unwrap();
+    let own = connection.call(&destination(), b"request", None).unwrap();
     let others: Vec<InFlightCall> = woken.iter().map(|woken| sleeping_call(&connection, woken)).collect();
     let (handled, is_handled) = channel();
     let handler = Box::new(move |outcome: Result<&[u8], _>| handled.send(outcome.is_err()).unwrap());
-    connection.send(b"decision", None, handler).unwrap_or_else(|_| panic!("no slot"));
+    connection.send(&destination(), b"decision", None, handler).unwrap_or_else(|_| panic!("no slot"));
     server.requests().unwrap();
     drop(server);
     assert!(block_on(own).is_err());
@@ -210,16 +218,16 @@ fn work(connection: &Arc<ServerConnection>, mut random: Random, handled: &Arc<At
     let mut sent = 0;
     for _ in 0..CALLS {
         match random.next(8) {
-            0 => drop(connection.call(b"dropped", None)),
+            0 => drop(connection.call(&destination(), b"dropped", None)),
             1 => {
                 let counts = Arc::clone(handled);
                 let handler = Box::new(move |_: Result<&[u8], _>| {
                     counts.fetch_add(1, SeqCst);
                 });
-                sent += u64::from(connection.send(b"handled", None, handler).is_ok());
+                sent += u64::from(connection.send(&destination(), b"handled", None, handler).is_ok());
             }
             _ => {
-                let Ok(call) = connection.call(b"awaited", None) else { return sent };
+                let Ok(call) = connection.call(&destination(), b"awaited", None) else { return sent };
                 let number = u64::from(call.slot) + 1;
                 match block_on(call) {
                     Ok(reply) => assert_eq!(reply, number.to_be_bytes()),

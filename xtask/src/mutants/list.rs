@@ -1,0 +1,351 @@
+//! The mutants, by page.
+
+use super::Mutant;
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "smallest_vote",
+        rule: "cluster/commit.md, rule of outcomes: commit at the largest vote",
+        file: "yesquel/client/src/commit.rs",
+        find: "votes.at = votes.at.max(vote);",
+        replace: "votes.at = if votes.at == Timestamp::ZERO { vote } else { votes.at.min(vote) };",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "recovery_smallest_vote",
+        rule: "cluster/commit.md, rule of outcomes: recovery commits at the largest vote",
+        file: "yesquel/engine/src/engine/votes.rs",
+        find: "let last = prepared.yes.iter().map(|(_, at)| *at).max();",
+        replace: "let votes = prepared.yes.iter().map(|(_, at)| *at);
+            let last = if MUTANT { votes.min() } else { votes.max() };",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "recovery_misses_a_vote",
+        rule: "cluster/commit.md, recovery: all votes are yes",
+        file: "yesquel/engine/src/engine/votes.rs",
+        find: "if !prepared.participants.iter().all(known) {",
+        replace: "if !MUTANT && !prepared.participants.iter().all(known) {",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "silence_counts_as_yes",
+        rule: "cluster/commit.md, votes: without an answer the outcome is unknown",
+        file: "yesquel/client/src/commit.rs",
+        find: "                Some(error) => {
+                    self.in_flight.unsettled(UnsettledCommit::unknown((txn, birth), servers));",
+        replace: "                Some(_) if MUTANT => Decision::Commit(at),
+                Some(error) => {
+                    self.in_flight.unsettled(UnsettledCommit::unknown((txn, birth), servers));",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "settled_after_the_first_done",
+        rule: "cluster/commit.md, settled: each participant has answered Done",
+        file: "yesquel/client/src/unsettled.rs",
+        find: "self.open.retain(|(open, _)| *open != server);
+                self.open.is_empty()",
+        replace: "self.open.retain(|(open, _)| *open != server);
+                MUTANT || self.open.is_empty()",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "exceptions_dropped",
+        rule: "cluster/commit.md, settled: exceptions below the number",
+        file: "yesquel/client/src/in_flight.rs",
+        find: "            None => SettledReport { number: self.last, birth: self.largest_birth, exceptions },",
+        replace: "            _ if MUTANT => {
+                SettledReport { number: self.last, birth: self.largest_birth, exceptions: Vec::new() }
+            }
+            None => SettledReport { number: self.last, birth: self.largest_birth, exceptions },",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "refused_numbers_forgotten",
+        rule: "cluster/commit.md, one copy: a repeated copy gets the same refusal",
+        file: "yesquel/engine/src/refused.rs",
+        find: "if caller.connection == OWN_CONNECTION || self.refusal(caller, txn).is_some() {",
+        replace: "if MUTANT || caller.connection == OWN_CONNECTION || self.refusal(caller, txn).is_some() {",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "late_prepare_ignores_the_end",
+        rule: "cluster/commit.md, covered numbers: no vote for what has ended",
+        file: "yesquel/engine/src/engine/commit.rs",
+        find: "if let Some(decision) = self.outcomes.distributed_outcome(txn) {
+            return Ok(Reply::Vote(Vote::Decided(decision)));",
+        replace: "if let Some(decision) = self.outcomes.distributed_outcome(txn).filter(|_| !MUTANT) {
+            return Ok(Reply::Vote(Vote::Decided(decision)));",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "horizon_ignored_in_turn",
+        rule: "cluster/commit.md, covered numbers: examined again when a queued Prepare gets its turn",
+        file: "yesquel/engine/src/engine/commit.rs",
+        find: "        self.check_birth(now, request)?;
+        let snapshot",
+        replace: "        if !MUTANT || request.arrival == u64::MAX {
+            self.check_birth(now, request)?;
+        }
+        let snapshot",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "queue_ignores_arrival",
+        rule: "cluster/commit.md, two transactions that meet: the order of arrival",
+        file: "yesquel/engine/src/queue.rs",
+        find: "take_while(|entry| entry.arrival < arrival)",
+        replace: "take_while(|entry| !MUTANT && entry.arrival < arrival)",
+        simulation: "accounts",
+    },
+    Mutant {
+        name: "parallel_prepare_overtakes_queued",
+        rule: "cluster/commit.md, two transactions that meet: queued ones count as prepared",
+        file: "yesquel/engine/src/engine/commit.rs",
+        find: "if !self.queue.is_empty()
+            &&",
+        replace: "if !self.queue.is_empty()
+            && !(MUTANT && prepares)
+            &&",
+        simulation: "accounts",
+    },
+    Mutant {
+        name: "commit_ignores_prepared",
+        rule: "cluster/commit.md, one group: a Commit that meets a prepared transaction waits",
+        file: "yesquel/engine/src/engine/commit.rs",
+        find: "self.check_each(now_ms, holder, snapshot, script)?;",
+        replace: "match self.check_each(now_ms, holder, snapshot, script) {
+            Err(Stop::Wait(_)) if MUTANT && !prepares => {}
+            checked => checked?,
+        }",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "waiting_is_no",
+        rule: "cluster/commit.md, recovery: a live client's transaction in a queue is not refused",
+        file: "yesquel/engine/src/engine/votes.rs",
+        find: "            Vote::Waiting | Vote::Forgotten => return,",
+        replace: "            Vote::Waiting if MUTANT => Decision::Abort,
+            Vote::Waiting | Vote::Forgotten => return,",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "recovery_asks_behind_waiting",
+        rule: "cluster/commit.md, recovery: in group order, up to the first Waiting",
+        file: "yesquel/engine/src/engine/votes.rs",
+        find: "let most = if prepared.waits { 1 } else { usize::MAX };",
+        replace: "let most = if prepared.waits && !MUTANT { 1 } else { usize::MAX };",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "give_up_not_logged",
+        rule: "cluster/commit.md, one group: GiveUp is a record before its answer",
+        file: "yesquel/engine/src/engine/votes.rs",
+        find: "self.log(&LogRecord::GiveUp { txn, birth }, effects);",
+        replace: "",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "refuse_not_logged",
+        rule: "cluster/commit.md, recovery: a forced no is a record before its answer",
+        file: "yesquel/engine/src/engine/votes.rs",
+        find: "self.log(&LogRecord::Refuse { txn, birth, participants: *participants }, effects);",
+        replace: "",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "forgotten_is_abort",
+        rule: "cluster/commit.md, covered numbers: what was forgotten is unknown",
+        file: "yesquel/engine/src/engine/votes.rs",
+        find: "return TransactionOutcome::Forgotten;",
+        replace: "return TransactionOutcome::Decided(Decision::Abort);",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "forgotten_without_reports",
+        rule: "cluster/commit.md, forgetting: no other participant can be in doubt",
+        file: "yesquel/engine/src/engine/forget.rs",
+        find: "server == us || says_so || is_reported",
+        replace: "MUTANT || server == us || says_so || is_reported",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "report_without_prepared",
+        rule: "cluster/commit.md, reports: what is prepared below the horizon is listed",
+        file: "yesquel/engine/src/engine/forget.rs",
+        find: "prepared.birth < horizon);",
+        replace: "!MUTANT && prepared.birth < horizon);",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "reply_before_durable",
+        rule: "cluster/commit.md, votes: the reply leaves when the record is durable",
+        file: "yesquel/node/src/core.rs",
+        find: "let waits = reply.needs_lsn > *synced",
+        replace: "let waits = !MUTANT && reply.needs_lsn > *synced",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "vote_not_logged",
+        rule: "cluster/commit.md, votes: a vote is a record",
+        file: "yesquel/engine/src/engine/commit.rs",
+        find: "self.log(&record, effects);",
+        replace: "",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "fence_not_checked",
+        rule: "nodes.md, operations: a put belongs to the node's fence",
+        file: "yesquel/engine/src/engine/check.rs",
+        find: "WriteOperation::Put { key, .. } => kind != NodeKind::Inner && fence.contains(key),",
+        replace: "WriteOperation::Put { key, .. } => {
+            kind != NodeKind::Inner && (MUTANT || fence.contains(key))
+        }",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "vote_not_forced",
+        rule: "cluster/commit.md, durable: a vote is on disk under every durability",
+        file: "yesquel/engine/src/engine/handle.rs",
+        find: "                durability = ReplyDurability::SyncedNow;
+                let payload",
+        replace: "                if !MUTANT {
+                    durability = ReplyDurability::SyncedNow;
+                }
+                let payload",
+        simulation: "accounts",
+    },
+    Mutant {
+        name: "done_before_durable",
+        rule: "cluster/commit.md, decision: Done when the record is durable",
+        file: "yesquel/engine/src/engine/handle.rs",
+        find: "durability = ReplyDurability::Synced;",
+        replace: "",
+        simulation: "accounts",
+    },
+    Mutant {
+        name: "report_before_durable",
+        rule: "cluster/commit.md, reports: those that are not listed have ended, durably",
+        file: "yesquel/node/src/core.rs",
+        find: "self.durability.is_none() || lsn <= self.synced;",
+        replace: "MUTANT || self.durability.is_none() || lsn <= self.synced;",
+        simulation: "accounts",
+    },
+    Mutant {
+        name: "torn_batch_accepted",
+        rule: "log.md, restart: a batch that is not whole ends the log",
+        file: "yesquel/log/src/format.rs",
+        find: "if crc(&whole[8..]) != crc_told {",
+        replace: "if !MUTANT && crc(&whole[8..]) != crc_told {",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "refusal_counts_as_no",
+        rule: "cluster/commit.md, recovery: a group that does not answer leaves it in doubt",
+        file: "yesquel/node/src/core.rs",
+        find: "                (PeerQuery::Vote(query), Ok(Reply::Vote(vote))) => {",
+        replace: "                (PeerQuery::Vote(query), Ok(Reply::Refused { .. })) if MUTANT => {
+                    self.engine.on_vote(now, query, &yesquel_wire::Vote::No, &mut self.effects);
+                }
+                (PeerQuery::Vote(query), Ok(Reply::Vote(vote))) => {",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "checkpoint_without_prepared",
+        rule: "cluster/commit.md, state of a group: prepared operations are in the checkpoint",
+        file: "yesquel/engine/src/engine/replay.rs",
+        find: "prepared.into_iter().for_each(|txn| self.prepared_records(txn, &mut records));",
+        replace: "drop(prepared);",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "checkpoint_without_ends",
+        rule: "cluster/commit.md, state of a group: ends are in the checkpoint",
+        file: "yesquel/engine/src/engine/replay.rs",
+        find: "let mut ended: Vec<_> = self.outcomes.ended().collect();",
+        replace: "let mut ended: Vec<_> = self.outcomes.ended().filter(|_| !MUTANT).collect();",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "ceiling_not_logged",
+        rule: "cluster/time.md, clocks: the ceiling is a record",
+        file: "yesquel/engine/src/engine/time.rs",
+        find: "self.log(&LogRecord::Ceiling(self.ceiling), effects);",
+        replace: "",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "restart_below_the_ceiling",
+        rule: "cluster/time.md, clocks: a restart begins above the ceiling",
+        file: "yesquel/engine/src/engine/replay.rs",
+        find: "let start = self.clock.last().max(self.ceiling);",
+        replace: "let start = if MUTANT { self.clock.last() } else { self.clock.last().max(self.ceiling) };",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "decision_leaves_the_clock",
+        rule: "cluster/time.md, clocks: a decision is obeyed, and the clock goes on from it",
+        file: "yesquel/engine/src/engine/commit.rs",
+        find: "self.clock = HybridClock::above(self.clock.last().max(at));",
+        replace: "",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "clock_not_compared",
+        rule: "cluster/time.md, comparison: a machine that differs from the median serves nothing",
+        file: "yesquel/node/src/clock_watch.rs",
+        find: "match differs && (!is_pair || gives_way) {",
+        replace: "match !MUTANT && differs && (!is_pair || gives_way) {",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "holds_ignored",
+        rule: "cluster/time.md, snapshots: the mark stays at or below held snapshots",
+        file: "yesquel/engine/src/snapshots.rs",
+        find: "let low = self.oldest_held().map_or(self.recent, |held| held.min(self.recent));",
+        replace: "let held = self.oldest_held().filter(|_| !MUTANT);
+        let low = held.map_or(self.recent, |held| held.min(self.recent));",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "collection_beneath_a_snapshot",
+        rule: "cluster/time.md, snapshots: what may be collected is decided by the record",
+        file: "yesquel/engine/src/store.rs",
+        find: "let left = node.collect(readable, |bytes|",
+        replace: "let readable = if MUTANT { Readable { low: now, next: now } } else { readable };
+                let left = node.collect(readable, |bytes|",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "staged_parts_dropped",
+        rule: "cluster/commit.md, large transactions: a refusal leaves the parts",
+        file: "yesquel/engine/src/staging.rs",
+        find: "if let (Some(staged), Some(parts)) = (staged, parts) {",
+        replace: "if let (Some(staged), Some(parts)) = (staged, parts.filter(|_| !MUTANT)) {",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "split_drops_marks",
+        rule: "nodes.md, conflicts: guards and range deletions move with their keys",
+        file: "yesquel/engine/src/node.rs",
+        find: "for mark in self.marks.iter().filter(|mark| mark.range.overlaps(range)) {",
+        replace: "for mark in self.marks.iter().filter(|mark| !MUTANT && mark.range.overlaps(range)) {",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "split_leaves_prepared",
+        rule: "commit.md, splits: prepared operations follow their cells",
+        file: "yesquel/engine/src/engine/commit.rs",
+        find: "prepared.moved(at, node, range, *to);",
+        replace: "",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "reads_pass_prepared",
+        rule: "commit.md, reads: a read waits for what is prepared at or below its snapshot",
+        file: "yesquel/engine/src/node.rs",
+        find: "self.prepared.iter().filter(|prepared| prepared.at <= snapshot);",
+        replace: "self.prepared.iter().filter(|prepared| !MUTANT && prepared.at <= snapshot);",
+        simulation: "cluster",
+    },
+];

@@ -1,0 +1,190 @@
+//! A client in a process of its own: its threads append to lists of several groups in one
+//! transaction, and record it in a journal.
+
+use crate::{
+    journal::{Journal, THREADS, now},
+    lists::{GROUPS, Lists, SLOTS, elements, group_of},
+    place::Place,
+};
+use std::{
+    env,
+    io::Read as _,
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::Duration,
+};
+use yesquel::SocketOptions;
+use yesquel_client::{Client, CommitError, RequestError};
+use yesquel_histories::{ListOperation, RecordedOutcome};
+use yesquel_model::Refusal;
+use yesquel_seeds::Random;
+use yesquel_transport::{SocketTransport, block_on};
+use yesquel_tree::{Tree, TreeError, TreeTransaction, Trees};
+
+/// What a client is to do: the folder, its number, the round and the seed.
+const ORDER: &str = "YESQUEL_NETWORK_CLIENT";
+/// Time between two transactions of a thread.
+const PAUSE: Duration = Duration::from_millis(3);
+
+/// Starts a client. It ends when its standard input is closed.
+pub(crate) fn start(mut command: Command, place: &Place, number: u64, round: u64, seed: u64) -> Child {
+    command.arg(env::current_exe().unwrap());
+    command.args(["--exact", "client_process", "--nocapture"]);
+    command.env(ORDER, format!("{number} {round} {seed} {}", place.folder().display()));
+    let log = std::fs::File::create(place.client_log(number)).unwrap();
+    command.stdin(Stdio::piped()).stdout(log.try_clone().unwrap()).stderr(log);
+    command.spawn().unwrap()
+}
+
+/// Runs the client that the environment orders, if any.
+pub(crate) fn run_if_ordered() {
+    let Ok(order) = env::var(ORDER) else { return };
+    let mut words = order.splitn(4, ' ');
+    let mut number = || words.next().unwrap().parse::<u64>().unwrap();
+    let (client, round, seed) = (number(), number(), number());
+    let place = Place::at(words.next().unwrap().into());
+    let journal = Journal::create(&place.journal(client)).unwrap();
+    let mut random = Random::new(seed);
+    // Clients with a long timeout learn the outcomes of transactions that others do not.
+    let timeout = Duration::from_secs([1, 3, 10][random.next(3) as usize]);
+    let ends = Arc::new(AtomicBool::new(false));
+    let is_over = Arc::clone(&ends);
+    thread::spawn(move || {
+        // Until the driver closes it, or is gone.
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        is_over.store(true, Relaxed);
+    });
+    let Some(trees) = connect(&place, client, timeout, &ends) else { return };
+    let roots = place.trees();
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (trees, roots, journal, ends) = (&trees, &roots, &journal, &ends);
+            let process = client * THREADS + thread;
+            let random = Random::new(seed.wrapping_mul(THREADS).wrapping_add(thread));
+            scope.spawn(move || {
+                let lists = Lists::new(round);
+                let element = process << 32;
+                let mut writer = Writer { trees, roots, journal, process, random, lists, element };
+                while !ends.load(Relaxed) {
+                    writer.transact();
+                    thread::sleep(PAUSE);
+                }
+            });
+        }
+    });
+}
+
+/// Connects to all servers, as soon as all can be reached.
+fn connect(
+    place: &Place,
+    client: u64,
+    timeout: Duration,
+    ends: &AtomicBool,
+) -> Option<Trees<SocketTransport>> {
+    let options = SocketOptions { timeout, connect_timeout: Duration::from_secs(1), ..place.options() };
+    let addresses: Vec<_> = (0..GROUPS).map(Place::address).collect();
+    while !ends.load(Relaxed) {
+        match SocketTransport::connect(&addresses, client, options.clone()) {
+            Ok(transport) => return Some(Trees::new(Client::new(transport, client))),
+            Err(error) => println!("{error}"),
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    None
+}
+
+/// Returns whether a fault explains the refusal, which then had no effect.
+fn is_expected(refusal: Refusal) -> bool {
+    matches!(
+        refusal,
+        Refusal::Conflict(_)
+            | Refusal::SnapshotTooOld { .. }
+            | Refusal::GivenUp(_)
+            | Refusal::TooFarAhead(_)
+            | Refusal::ClockDiffers { .. }
+            | Refusal::DiskFailed
+            | Refusal::DiskLost
+    )
+}
+
+/// Returns the outcome of a transaction that failed.
+pub(crate) fn outcome(error: &TreeError) -> RecordedOutcome {
+    match error {
+        TreeError::Commit(CommitError::Unknown(
+            RequestError::Lost(_) | RequestError::Refused(Refusal::DiskLost),
+        )) => RecordedOutcome::Unknown,
+        TreeError::Client(RequestError::Lost(_))
+        | TreeError::Commit(CommitError::Failed(RequestError::Lost(_))) => RecordedOutcome::Aborted,
+        TreeError::Client(RequestError::Refused(refusal))
+        | TreeError::Commit(
+            CommitError::Refused { refusal, .. } | CommitError::Failed(RequestError::Refused(refusal)),
+        ) if is_expected(*refusal) => RecordedOutcome::Aborted,
+        error => panic!("no fault explains this error: {error:?}"),
+    }
+}
+
+struct Writer<'a> {
+    trees: &'a Trees<SocketTransport>,
+    roots: &'a [Tree],
+    journal: &'a Journal,
+    process: u64,
+    random: Random,
+    lists: Lists,
+    /// The last element that was appended.
+    element: u64,
+}
+
+impl Writer<'_> {
+    /// Runs a transaction and records it.
+    fn transact(&mut self) {
+        let (begun, mut operations) = (now(), Vec::new());
+        let mut transaction = self.trees.begin();
+        self.element += 1;
+        for _ in 0..1 + self.random.next(4) {
+            if let Err(error) = self.operate(&mut transaction, &mut operations) {
+                // It was not sent. An unexpected error ends the client.
+                assert_eq!(outcome(&error), RecordedOutcome::Aborted, "{error:?}");
+                return;
+            }
+        }
+        let entry = self.journal.try_commit(self.process, begun, &operations);
+        let committed = block_on(transaction.commit());
+        let outcome = committed.map_or_else(|error| outcome(&error), |_| RecordedOutcome::Committed);
+        self.journal.end(entry, outcome);
+    }
+
+    /// Reads a list, and appends to most of them.
+    fn operate(
+        &mut self,
+        transaction: &mut TreeTransaction<'_, SocketTransport>,
+        operations: &mut Vec<ListOperation>,
+    ) -> Result<(), TreeError> {
+        let slot = self.random.next(SLOTS);
+        let (key, list) = loop {
+            let key = self.lists.key(slot);
+            let value = block_on(transaction.get(self.roots[group_of(key)], &key.to_be_bytes()))?;
+            let list = elements(value.as_deref());
+            let has_own = list.contains(&self.element);
+            // One element a list and transaction.
+            if has_own {
+                operations.push(ListOperation::read(key, list));
+                return Ok(());
+            }
+            operations.push(ListOperation::read(key, list.clone()));
+            if !self.lists.saw(slot, list.len()) {
+                break (key, list);
+            }
+        };
+        if self.random.next(3) > 0 {
+            let all = list.iter().chain([&self.element]);
+            let value: Vec<u8> = all.flat_map(|element| element.to_be_bytes()).collect();
+            transaction.put(self.roots[group_of(key)], &key.to_be_bytes(), &value)?;
+            operations.push(ListOperation::append(key, self.element));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,97 @@
+//! A server that is silent during a commit: the outcome is unknown, the transaction is not run
+//! again, and the client learns its end when the server is back. The metrics show it.
+
+use crate::{
+    PROGRAM,
+    groups::{Groups, SERVERS, connect, get_from_all, put_in_all},
+    support::Process,
+};
+use rusqlite::{Connection, Error, ErrorCode};
+use rustix::process::Signal;
+use std::{process::Command, time::Duration};
+use yesquel::SocketOptions;
+use yesquel_client::CommitError;
+use yesquel_transport::block_on;
+use yesquel_tree::TreeError;
+
+const TIMEOUT: Duration = Duration::from_millis(500);
+
+const UNDECIDED: &str = "yesquel_transactions_undecided";
+const ENDS: &str = "yesquel_transaction_ends";
+const PREPARES: &str = "yesquel_commit_messages_total{kind=\"prepare\"}";
+
+#[test]
+fn a_commit_with_a_silent_server_is_unknown_and_its_end_is_learned() {
+    let groups = Groups::start();
+    let reader = groups.client(8);
+    let all = SERVERS.map(|server| block_on(reader.create(server)).unwrap());
+    put_in_all(&reader, &all, b"k", b"before").unwrap();
+    let options = SocketOptions { timeout: TIMEOUT, connect_timeout: TIMEOUT, ..SocketOptions::default() };
+    let trees = connect(&groups.addresses, 7, options);
+    let [first, second] = &groups.servers[..] else { panic!("two servers") };
+    let asked = first.metrics()[PREPARES];
+    second.process.signal(Signal::STOP);
+    let outcome = put_in_all(&trees, &all, b"k", b"after");
+    assert!(matches!(outcome, Err(TreeError::Commit(CommitError::Unknown(_)))), "{outcome:?}");
+    // The first server has voted, once, and the metrics show its doubt.
+    let metrics = first.metrics();
+    assert_eq!((metrics[PREPARES], metrics[UNDECIDED]), (asked + 1.0, 1.0));
+    let by_age: f64 = metrics
+        .iter()
+        .filter(|(name, _)| name.starts_with("yesquel_transactions_undecided_by_age{"))
+        .map(|(_, count)| count)
+        .sum();
+    assert_eq!(by_age, 1.0);
+    second.process.signal(Signal::CONT);
+    groups.wait_for(UNDECIDED, 0);
+    // Both servers have the same end.
+    let found = get_from_all(&reader, &all, b"k").unwrap();
+    assert_eq!(found[0], found[1]);
+    // The client goes on, and learns the end of the unknown commit: with its heartbeats the servers
+    // forget it.
+    while put_in_all(&trees, &all, b"k", b"later").is_err() {}
+    assert_eq!(
+        get_from_all(&reader, &all, b"k").unwrap(),
+        [Some(b"later"[..].into()), Some(b"later"[..].into())]
+    );
+    // A commit that takes a heartbeat into the log leaves only its own end, and that of the other
+    // client.
+    let mut has_settled = [false; 2];
+    while has_settled != [true; 2] {
+        // It may fail if this machine is slow.
+        let _ = put_in_all(&trees, &all, b"other", b"v");
+        for (server, has_settled) in groups.servers.iter().zip(&mut has_settled) {
+            *has_settled |= server.metrics()[ENDS] <= 2.0;
+        }
+    }
+    assert_eq!(groups.sum("yesquel_contradictions_total"), 0);
+}
+
+/// SQLite's code for a commit that failed midway, `SQLITE_IOERR_COMMIT_ATOMIC`.
+const OUTCOME_UNKNOWN: i32 = 10 | 30 << 8;
+
+#[test]
+fn sql_gets_an_error_of_its_own_for_an_unknown_outcome() {
+    assert!(yesquel_sqlite::is_linked());
+    let place = tempfile::tempdir().unwrap();
+    let socket = place.path().join("socket");
+    let mut command = Command::new(PROGRAM);
+    command.args(["serve", "--in-memory", "--listen"]).arg(&socket);
+    let server = Process::spawn(&mut command);
+    server.wait_until_ready();
+    let open = |timeout: u64| {
+        Connection::open(format!("file:yesquel://{}/shop?timeout={timeout}", socket.display())).unwrap()
+    };
+    let connection = open(300);
+    connection.execute_batch("CREATE TABLE t(v); BEGIN; INSERT INTO t VALUES(1)").unwrap();
+    server.signal(Signal::STOP);
+    let outcome = connection.execute_batch("COMMIT");
+    let Err(Error::SqliteFailure(error, Some(message))) = outcome else { panic!("{outcome:?}") };
+    assert_eq!((error.code, error.extended_code), (ErrorCode::SystemIoFailure, OUTCOME_UNKNOWN));
+    assert!(message.contains("is not known"), "{message}");
+    assert!(connection.is_autocommit());
+    server.signal(Signal::CONT);
+    // It is there once, or not at all.
+    let count: i64 = open(60_000).query_row("SELECT count(*) FROM t", [], |row| row.get(0)).unwrap();
+    assert!(count <= 1, "{count}");
+}

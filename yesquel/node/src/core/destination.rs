@@ -1,0 +1,50 @@
+//! Requests that are for another group, or that name another epoch, and where groups are.
+
+use super::{GroupCore, Settled};
+use crate::ReplySink;
+use yesquel_engine::{AddressedReply, Caller, ReplyDurability};
+use yesquel_model::{GroupEpoch, ServerId};
+use yesquel_wire::{Destination, GroupLocation, Reply};
+
+impl GroupCore {
+    /// Returns this group, as requests must name it.
+    #[inline]
+    pub fn destination(&self) -> Destination {
+        Destination { group: self.engine.server(), epoch: self.engine.epoch() }
+    }
+
+    /// Corrects the sender of a request that is not for this group, or names another epoch of it.
+    /// Nothing of the request is examined.
+    pub fn correct(&mut self, caller: Caller, given: Destination, sink: &dyn ReplySink) -> Settled {
+        self.locations.corrected += 1;
+        let start = self.effects.bytes.len();
+        let correction = self.locations.correction(self.destination(), given);
+        Reply::Corrected(correction).write(&mut self.effects.bytes);
+        let bytes = start..self.effects.bytes.len();
+        // Only a durable epoch is told.
+        let (needs_lsn, durability) = (self.engine.epoch_lsn(), ReplyDurability::SyncedNow);
+        self.effects.replies.push(AddressedReply { caller, needs_lsn, durability, bytes });
+        self.settle(None, sink)
+    }
+
+    /// Begins a new configuration of the group.
+    pub fn raise_epoch(&mut self, epoch: GroupEpoch, sink: &dyn ReplySink) -> Settled {
+        self.engine.raise_epoch(epoch, &mut self.effects);
+        self.settle(None, sink)
+    }
+
+    /// Sets the address at which others reach this group.
+    pub fn set_address(&mut self, address: &str) {
+        self.locations.set_own(address);
+    }
+
+    /// Sets the address of another group, until that group reports another one.
+    pub fn set_location(&mut self, group: ServerId, address: &str) {
+        self.locations.learn(GroupLocation { group, epoch: GroupEpoch::UNKNOWN, address });
+    }
+
+    /// Returns the address of another group; empty: none is known.
+    pub fn address_of(&self, group: ServerId) -> &str {
+        self.locations.address_of(group)
+    }
+}

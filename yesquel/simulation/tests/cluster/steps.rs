@@ -1,0 +1,171 @@
+//! The steps that a seed draws: faults, and acts of the clients' tasks.
+
+use yesquel_seeds::Random;
+use yesquel_simulation::{InjectedFault, SERVERS_MAX, TASKS, draw_faults};
+
+/// Trees that are never dropped, some at each server.
+pub(crate) const PERMANENT: usize = 4;
+/// All slots for trees; the trees in the others are dropped and created anew.
+pub(crate) const SLOTS: usize = PERMANENT + 2;
+/// Different keys.
+pub(crate) const KEYS: u64 = 30;
+
+/// Faults of a long run, and its steps: over 1,000 acts.
+const LONG_FAULTS: usize = 3;
+const LONG_STEPS: usize = 1_100;
+
+/// An act of a task. It begins a transaction if none is open.
+#[derive(Debug, Clone)]
+pub(crate) enum Act {
+    Get {
+        slot: usize,
+        key: u64,
+    },
+    /// Moves a cursor from a key, or from an end, so many steps.
+    Walk {
+        slot: usize,
+        key: Option<u64>,
+        steps: u64,
+        down: bool,
+    },
+    /// Reads all trees.
+    Audit,
+    Put {
+        slot: usize,
+        key: u64,
+        value: Value,
+    },
+    Insert {
+        slot: usize,
+        key: u64,
+        value: Value,
+    },
+    Delete {
+        slot: usize,
+        key: u64,
+    },
+    DeleteRange {
+        slot: usize,
+        from: u64,
+        to: u64,
+    },
+    Guard {
+        slot: usize,
+        from: u64,
+        to: u64,
+    },
+    /// Drops a tree and creates another one with one key in its slot.
+    Replace {
+        slot: usize,
+        server: usize,
+        key: u64,
+        value: Value,
+    },
+    Savepoint,
+    RollbackTo,
+    Rollback,
+    Commit,
+}
+
+/// A value by its number and length, from which its bytes follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Value {
+    pub(crate) number: u32,
+    pub(crate) length: usize,
+}
+
+impl Value {
+    pub(crate) fn bytes(self) -> Vec<u8> {
+        self.number.to_le_bytes().into_iter().cycle().take(self.length).collect()
+    }
+}
+
+/// A step of a run. Steps are independent, so that a failing list can be shortened.
+#[derive(Debug, Clone)]
+pub(crate) enum Step {
+    /// Something goes wrong.
+    Fault(InjectedFault),
+    /// A task of a client does something.
+    Act { task: usize, pause_us: u64, act: Act },
+}
+
+/// Draws the steps of a run. With `LONG_SEEDS` set, a run is at least so long, and never calm.
+pub(crate) fn steps(seed: u64) -> Vec<Step> {
+    let mut random = Random::new(seed);
+    let random = &mut random;
+    let is_long = std::env::var_os("LONG_SEEDS").is_some();
+    let mut faults = draw_faults(random);
+    while is_long && faults.iter().filter(|fault| fault.is_adverse()).count() < LONG_FAULTS {
+        faults = draw_faults(random);
+    }
+    let mut steps: Vec<Step> = faults.into_iter().map(Step::Fault).collect();
+    let slow = [1_000, 40_000, 200_000][random.next(3) as usize];
+    let load = Load {
+        slow,
+        has_long: random.next(3) == 0,
+        hot: (random.next(3) == 0).then(|| random.next(SLOTS as u64) as usize),
+    };
+    for _ in 0..20 + random.next(70) {
+        transaction(random, load, &mut steps);
+    }
+    while is_long && steps.len() < LONG_STEPS {
+        transaction(random, load, &mut steps);
+    }
+    steps
+}
+
+/// Properties of a run's transactions.
+#[derive(Debug, Clone, Copy)]
+struct Load {
+    /// Longest usual pause of a task in microseconds.
+    slow: u64,
+    has_long: bool,
+    /// The slot that gets most requests.
+    hot: Option<usize>,
+}
+
+fn transaction(random: &mut Random, load: Load, steps: &mut Vec<Step>) {
+    let Load { slow, has_long: long, hot } = load;
+    let task = random.next(TASKS as u64) as usize;
+    let mut push = |random: &mut Random, act: Act| {
+        let pause_us = if random.next(4) == 0 { random.next(slow * 4) } else { random.next(slow) };
+        steps.push(Step::Act { task, pause_us, act });
+    };
+    // Some use few keys, and conflict.
+    let keys = if random.next(3) == 0 { 6 } else { KEYS };
+    for _ in 0..1 + random.next(6) {
+        let (key, other) = (random.next(keys), random.next(keys));
+        let any = random.next(SLOTS as u64) as usize;
+        let slot = hot.filter(|_| random.next(4) > 0).unwrap_or(any);
+        let length = match random.next(60) {
+            0 if long => 600_000,
+            1..5 if long => 32_769 + random.next(9_000) as usize,
+            _ => 4 + random.next(20) as usize,
+        };
+        let value = Value { number: random.next(1 << 31) as u32, length };
+        let act = match random.next(60) {
+            0..8 => Act::Get { slot, key },
+            8..14 => {
+                let (steps, down) = (random.next(12), random.next(2) == 0);
+                Act::Walk { slot, key: (random.next(3) > 0).then_some(key), steps, down }
+            }
+            14 => Act::Audit,
+            15..34 => Act::Put { slot, key, value },
+            34..44 => Act::Insert { slot, key, value },
+            44..51 => Act::Delete { slot, key },
+            51 | 52 => Act::DeleteRange { slot, from: key, to: other },
+            53 | 54 => Act::Guard { slot, from: key, to: other },
+            55 => Act::Savepoint,
+            56 => Act::RollbackTo,
+            57 => {
+                let (slot, server) =
+                    (PERMANENT + slot % (SLOTS - PERMANENT), random.next(SERVERS_MAX as u64) as usize);
+                Act::Replace { slot, server, key, value }
+            }
+            _ => Act::Put { slot, key, value },
+        };
+        push(random, act);
+    }
+    let end = if random.next(12) == 0 { Act::Rollback } else { Act::Commit };
+    push(random, end);
+}
