@@ -96,7 +96,7 @@ fn with<'a>(command: &'a mut Command, properties: &[String]) -> &'a mut Command 
 }
 
 /// Returns the number in callgrind's line `==123== Collected : 2287563`.
-fn collected(stderr: &str) -> Option<u64> {
+pub(super) fn collected(stderr: &str) -> Option<u64> {
     stderr.lines().find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok())
 }
 

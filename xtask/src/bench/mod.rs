@@ -190,6 +190,11 @@ const BENCHMARKS: &[Benchmark] = &[
         run: yesquel::embedded::embedded,
     },
     Benchmark {
+        name: "yesquel-groups",
+        measures: "a commit over two groups, over one of one group: CPU time, instructions (callgrind)",
+        run: yesquel::groups::groups,
+    },
+    Benchmark {
         name: "yesquel-memory",
         measures: "memory of a stored key, compared with Redis",
         run: yesquel::memory::memory_per_key,

@@ -16,6 +16,7 @@ use crate::Result;
 use crate::setup;
 
 pub(super) mod embedded;
+pub(super) mod groups;
 mod half_load;
 pub(super) mod inserts;
 pub(super) mod loads;

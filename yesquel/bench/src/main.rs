@@ -5,6 +5,7 @@
 mod connections;
 #[cfg(feature = "embedded")]
 mod embedded;
+mod groups;
 mod load;
 #[cfg(feature = "mariadb")]
 mod mariadb;
@@ -53,6 +54,8 @@ enum LoadWorkload {
     Roots,
     /// Asks for the first key until there is an answer.
     Ready,
+    /// Commits transactions that write two trees, of one or of two groups.
+    Commit,
     /// Opens connections by SQL, each with its first SELECT, and closes them.
     Open,
     /// Opens connections by SQL and says what memory they take.
@@ -114,6 +117,9 @@ struct LoadArguments {
     /// Threads of all processes, each of which then writes keys of its own; 0: they share all
     #[arg(long, default_value_t = 0)]
     apart: u64,
+    /// Groups that each transaction of `commit` writes to
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
+    groups: u8,
     /// Operations of each kind, or connections, where they are counted and not timed
     #[arg(long, default_value_t = 5_000_000)]
     operations: u64,
@@ -159,6 +165,15 @@ fn run(arguments: &LoadArguments) -> Result<serde_json::Value> {
             };
             let is_open = arguments.workload == LoadWorkload::Open;
             return if is_open { connections::times(&plan) } else { connections::memory(&plan) };
+        }
+        LoadWorkload::Commit => {
+            return groups::run(&groups::GroupsPlan {
+                target: arguments.target.clone(),
+                groups: arguments.groups.into(),
+                threads: arguments.threads.max(1).into(),
+                operations: arguments.operations,
+                value_bytes: arguments.value_bytes,
+            });
         }
         LoadWorkload::Survey => return survey::run(&arguments.target, measured),
         LoadWorkload::Roots => {

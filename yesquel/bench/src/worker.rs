@@ -49,6 +49,7 @@ impl LoadWorker<'_> {
             LoadWorkload::Survey
             | LoadWorkload::Roots
             | LoadWorkload::Ready
+            | LoadWorkload::Commit
             | LoadWorkload::Open
             | LoadWorkload::Idle
             | LoadWorkload::EmbeddedServer

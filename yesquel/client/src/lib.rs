@@ -247,7 +247,7 @@ impl<T: Transport> Client<T> {
     }
 
     fn read_request(&self, read_view: &ReadView, server: ServerId, questions: &[Question<'_>]) -> Vec<u8> {
-        let mut request = Vec::with_capacity(128);
+        let mut request = Vec::with_capacity(256);
         Request::write_questions(&mut ByteWriter(&mut request), read_view.snapshot, self.seen(), |writer| {
             questions.iter().for_each(|question| question.write(writer));
             read_view.questions(server).for_each(|question| question.write(writer));

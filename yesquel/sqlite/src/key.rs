@@ -84,6 +84,9 @@ fn utf8(text: &[u8], encoding: Encoding) -> Vec<u8> {
         .into_bytes()
 }
 
+/// Bytes before and after the bytes of a text or blob.
+const ENDS_BYTES: usize = 3;
+
 fn text(out: &mut Vec<u8>, value: &[u8], collation: Collation) {
     match collation {
         Collation::Binary | Collation::Other => bytes(out, value),
@@ -119,6 +122,7 @@ pub(crate) fn push(out: &mut Vec<u8>, field: Field<'_>, column: KeyColumn, encod
         }
         Field::Real(real) => number(out, real, BIAS as u16),
         Field::Text(value) => {
+            out.reserve(value.len() + ENDS_BYTES);
             out.push(TEXT);
             if encoding == Encoding::Utf8 || column.collation == Collation::Binary {
                 text(out, value, column.collation);
@@ -128,6 +132,7 @@ pub(crate) fn push(out: &mut Vec<u8>, field: Field<'_>, column: KeyColumn, encod
             out.extend_from_slice(&[0, 1]);
         }
         Field::Blob(value, zeros) => {
+            out.reserve(value.len() + ENDS_BYTES);
             out.push(BLOB);
             bytes(out, value);
             (0..zeros).for_each(|_| out.extend_from_slice(&[0, 0xff]));

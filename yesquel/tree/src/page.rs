@@ -52,10 +52,6 @@ impl PageCells {
         let mut all = PageCells { bytes: Vec::with_capacity(answer_bytes), spans: Vec::new() };
         for (key, value) in cells {
             let start = u32::try_from(all.bytes.len()).ok()?;
-            if start > 0 && all.spans.len() == 1 {
-                // Estimate from the first cell, which may be very short.
-                all.spans.reserve((answer_bytes / all.bytes.len()).min(SPANS_MAX));
-            }
             all.bytes.extend_from_slice(key);
             let is_large = match value {
                 CellValue::Bytes(value) => {
@@ -70,6 +66,10 @@ impl PageCells {
             };
             let key_bytes = u32::try_from(key.len()).ok()?;
             let value_bytes = u32::try_from(all.bytes.len()).ok()? - start - key_bytes;
+            if all.spans.is_empty() {
+                // Estimate from the first cell, which may be very short.
+                all.spans.reserve((answer_bytes / all.bytes.len().max(1)).clamp(1, SPANS_MAX));
+            }
             all.spans.push(CellSpan { start, key_bytes, value_bytes, is_large });
         }
         Some(all)

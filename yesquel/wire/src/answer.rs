@@ -129,6 +129,9 @@ const FOLLOWED: u8 = 6;
 const SAME: u8 = 7;
 const DIFFERS: u8 = 8;
 
+/// Typical bytes of a followed answer beside its cells and rows.
+const FOLLOWED_BYTES: usize = 64;
+
 /// Writes answers.
 #[derive(Debug)]
 pub struct AnswerWriter<'a>(pub ByteWriter<'a>);
@@ -165,6 +168,7 @@ impl AnswerWriter<'_> {
 
     /// Writes the result of a scan and the rows it refers to; `rows` are encoded answers.
     pub fn followed(&mut self, fence: &KeyRange, more: bool, (cells, rows): (&[u8], &[u8])) {
+        self.0.0.reserve(FOLLOWED_BYTES + cells.len() + rows.len());
         self.0.byte(FOLLOWED);
         self.cells(NodeKind::Leaf, fence, more, cells);
         self.0.bytes(rows);

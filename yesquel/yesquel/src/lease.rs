@@ -84,6 +84,18 @@ impl Lease {
         taken
     }
 
+    /// Leases for its holder everything that a transaction writes or guards, for `time`. Waits for
+    /// its turns for `timeout` at most. The release of the lease ends these leases, too, at its
+    /// servers; at others they expire.
+    pub fn take_for(
+        &self,
+        transaction: &Transaction<'_>,
+        time: Duration,
+        timeout: Duration,
+    ) -> Result<(), Error> {
+        wait_for_leases(&self.database, transaction.inner.touched(), &self.holder, time, timeout)
+    }
+
     /// Returns the maps.
     pub fn maps(&self) -> impl Iterator<Item = Map> {
         self.ranges.iter().map(|(map, _)| *map)

@@ -8,8 +8,8 @@ const RUNS_MAX: usize = 100;
 
 impl Database {
     /// Runs a closure in a transaction and commits it. Retries up to 100 times when another
-    /// transaction was first, and waits up to five seconds for [leases](crate::Lease). An error
-    /// rolls the transaction back.
+    /// transaction was first, and waits up to five seconds for [leases](crate::Lease) where it writes.
+    /// An error rolls the transaction back.
     pub fn run<T>(&self, mut act: impl FnMut(&mut Transaction<'_>) -> Result<T, Error>) -> Result<T, Error> {
         self.try_run(|transaction| {
             act(transaction).inspect_err(|error| {

@@ -3,21 +3,17 @@
 use crate::{Database, Error, Transaction, lease::wait_for_leases};
 use std::{
     collections::BTreeMap,
-    thread,
     time::{Duration, Instant},
 };
 use yesquel_client::LeaseHolder;
 use yesquel_model::{KeyRange, NodeId};
-use yesquel_transport::{block_on, check_cancelled};
+use yesquel_transport::block_on;
 
 /// Time that [`Database::run`] and [`Database::put`] wait for leases of others.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Duration of a write's own leases. A write that takes longer goes on without them.
 const TURN_TIME: Duration = Duration::from_secs(1);
-
-/// Interval of retries without a range to queue for.
-const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The leases of one write, released when this is dropped.
 struct WriteTurn<'a> {
@@ -87,17 +83,10 @@ pub(crate) fn retry_write<T>(
         // Before it waits for others.
         drop(turn.take());
         let until = *until.get_or_insert_with(|| Instant::now() + LEASE_TIMEOUT);
-        if Instant::now() >= until {
+        // Without a range to queue for, another transaction of the caller was refused.
+        if touched.is_empty() || Instant::now() >= until {
             return Err(error);
         }
-        if touched.is_empty() {
-            // Another transaction of the caller was refused.
-            thread::sleep(RETRY_INTERVAL);
-            if check_cancelled() {
-                return Err(Error::Interrupted("interrupted while others hold a lease".to_owned()));
-            }
-        } else {
-            turn = Some(WriteTurn::wait(database, touched, until)?);
-        }
+        turn = Some(WriteTurn::wait(database, touched, until)?);
     }
 }

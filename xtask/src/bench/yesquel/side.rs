@@ -73,7 +73,7 @@ pub(super) fn folder() -> Result<tempfile::TempDir> {
 }
 
 /// Returns the CPU time of a process, us.
-fn cpu_us(pid: u32) -> Result<f64> {
+pub(super) fn cpu_us(pid: u32) -> Result<f64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).map_err(|error| error.to_string())?;
     // The fields after the name, which is in parentheses.
     let after = stat.rsplit_once(") ").map_or("", |(_, after)| after);

@@ -18,6 +18,9 @@ thread_local! {
 /// One in so many accesses of a node over the load limit is sampled.
 const SAMPLED: u64 = 8;
 
+/// Bytes of the answers to several questions, without long values.
+const ANSWERS_BYTES: usize = 128;
+
 impl Engine {
     /// Appends the answer to `reply` if the request is a read for which nothing in the engine must
     /// change: the clock has reached the present and the client's highest timestamp, the ceiling
@@ -70,6 +73,7 @@ impl Engine {
         let all = ReadContext { store: &self.store, snapshot, second };
         let mut buffers = BUFFERS.take();
         let mut outcome = Some(());
+        reply.reserve(ANSWERS_BYTES);
         Reply::write_answers(reply, snapshot, |mut writer| {
             outcome = questions.iter().try_for_each(|question| {
                 if matches!(question, Question::Watch { .. }) {

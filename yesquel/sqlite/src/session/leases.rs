@@ -3,17 +3,11 @@
 
 use super::SqlSession;
 use crate::{code::ResultCode, schema::COOKIES};
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
-use yesquel::{CancelCheck, Lease, Map, check_cancelled};
+use std::time::{Duration, Instant};
+use yesquel::{CancelCheck, Lease, Map};
 
 /// Duration of a lease, after which the lease of a silent process expires.
 const LEASE_TIME: Duration = Duration::from_secs(10);
-
-/// Interval at which a commit is retried that leases of other kinds refuse.
-const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Leases of a connection.
 #[derive(Debug, Default)]
@@ -141,14 +135,8 @@ impl SqlSession {
                     self.leases.held = Some((lease, Instant::now()));
                     self.leases.lost_turn = Some((cookies, until));
                 }
-                // The other lease is of another database, or of a part of a table.
-                _ => {
-                    let _waits = self.waits();
-                    thread::sleep(RETRY_INTERVAL);
-                    if check_cancelled() {
-                        return Err(ResultCode::INTERRUPT);
-                    }
-                }
+                // The other lease is of rows, taken without SQL.
+                _ => self.lease_written(until.saturating_duration_since(Instant::now()), held_before)?,
             }
             match self.try_commit() {
                 Err(ResultCode::BUSY) if Instant::now() < until => {}
@@ -161,5 +149,22 @@ impl SqlSession {
                 }
             }
         }
+    }
+
+    /// Waits for leases of everything that the transaction writes or guards.
+    fn lease_written(&mut self, wait: Duration, held_before: bool) -> Result<(), ResultCode> {
+        let _waits = self.waits();
+        let SqlSession { open, leases, .. } = self;
+        let (Some(open), Some((lease, _))) = (open, &leases.held) else { return Err(ResultCode::BUSY) };
+        let taken = open.with_dependent_mut(|_, running| {
+            let running = running.as_ref();
+            running.map_or(Ok(()), |transaction| lease.take_for(transaction, LEASE_TIME, wait))
+        });
+        taken.map_err(|error| {
+            if !held_before {
+                self.end_lease();
+            }
+            self.code_of(&error)
+        })
     }
 }

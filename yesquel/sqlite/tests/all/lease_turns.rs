@@ -255,3 +255,21 @@ fn a_commit_without_writes_leaves_no_lease() {
         assert_eq!(place.leases(), 0, "{sql}");
     }
 }
+
+/// A program has leased the rows of a table, without SQL: the commit queues for these rows.
+#[test]
+fn a_commit_waits_for_a_lease_of_rows() {
+    let counter = Counter::new();
+    let connection = counter.open();
+    let root = "SELECT rootpage FROM sqlite_master WHERE name='t'";
+    let number: u32 = connection.query_row(root, [], |row| row.get(0)).unwrap();
+    let database = counter.store.database("shop").unwrap();
+    let rows = database.map_by_number(number.into()).unwrap();
+    let lease = database.lease::<&[u8]>(rows, .., MINUTE, MINUTE).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(move || connection.execute_batch("UPDATE t SET n=n+1 WHERE id=1").unwrap());
+        counter.await_waiting(1);
+        lease.release().unwrap();
+    });
+    assert_eq!((count(&counter.open()), counter.leases(), counter.waiting()), (1, 0, 0));
+}

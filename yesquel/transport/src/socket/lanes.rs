@@ -1,10 +1,11 @@
 //! Lanes: further connections to a server, for few concurrent requests.
 //!
-//! On the shared connection the thread that receives another thread's reply must wake it. With many
-//! threads, few system calls serve them all; with two or three, each reply costs one more context
-//! switch. These threads therefore use a connection of their own while they wait. Only requests
-//! that may overtake others go by a lane: for the server, a new connection of a client means that
-//! nothing more comes by the old one, and that holds for the shared connection.
+//! On the shared connection the thread that receives another thread's reply must wake it, so that
+//! most replies wait for two threads to be scheduled. With many requests, few system calls serve
+//! them all; with few, each request is better off on a connection of its own, whose thread the reply
+//! wakes directly. Only requests that may overtake others go by a lane: for the server, a new
+//! connection of a client means that nothing more comes by the old one, and that holds for the
+//! shared connection.
 
 use super::{connection::ServerConnection, lost_connection::LostConnection};
 use std::{
@@ -19,7 +20,10 @@ use std::{
 };
 
 /// Lanes of a client; more concurrent requests are better sent together.
-pub(super) const LANES: u32 = 4;
+pub(super) const LANES: u32 = 16;
+
+/// Time after which no further lane is connected by one call.
+const PROVIDE_TIME: Duration = Duration::from_millis(50);
 
 /// Pause after a server has refused a lane.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
@@ -43,8 +47,8 @@ pub(super) struct Lanes {
     lanes: [Lane; LANES as usize],
     /// Number in use.
     taken: AtomicU32,
-    /// A request would have used another one.
-    wanted: AtomicBool,
+    /// Lanes that the requests since the last connection attempt would have used.
+    wanted: AtomicU32,
     /// Earliest time for the next connection attempt.
     later: Mutex<Option<Instant>>,
 }
@@ -57,10 +61,13 @@ pub(super) struct LaneGuard<'a> {
 }
 
 impl Lanes {
-    /// Takes a free lane, if a request is better sent by it than by the shared connection.
+    /// Takes a free lane, if a request is better sent by it than by the shared connection. Only the
+    /// number in flight at the moment counts: with an average, requests stay together after a pause
+    /// of the process, since each takes longer together, so that more are in flight.
     pub(super) fn take(&self, shared: &ServerConnection) -> Option<LaneGuard<'_>> {
         let under_way = shared.under_way();
-        if under_way == 0 || under_way + self.taken.load(Relaxed) > LANES {
+        let others = under_way + self.taken.load(Relaxed);
+        if under_way == 0 || others > LANES {
             return None;
         }
         let free = self.lanes.iter().find(|lane| {
@@ -73,27 +80,30 @@ impl Lanes {
                 Some(LaneGuard { lanes: self, lane, connection })
             }
             None => {
-                if !self.wanted.load(Relaxed) {
-                    self.wanted.store(true, Relaxed);
+                if self.wanted.load(Relaxed) < others {
+                    // Only a hint: a lost update is made good by the next request.
+                    self.wanted.store(others, Relaxed);
                 }
                 None
             }
         }
     }
 
-    /// Connects a lane if one was missed and another one is allowed. No request waits for it, and
-    /// the caller has other work, so only one is made per call.
+    /// Connects the lanes that were missed, as far as more are allowed. No request waits for them,
+    /// and the caller has other work, so it stops after a while.
     pub(super) fn provide(&self, lanes_max: u32, connect: impl Fn(u64) -> Option<ServerConnection>) {
-        if !self.wanted.swap(false, Relaxed) {
-            return;
-        }
+        let wanted = self.wanted.swap(0, Relaxed).min(lanes_max);
         let mut later = self.later.lock().unwrap_or_else(PoisonError::into_inner);
-        if later.is_some_and(|later| Instant::now() < later) {
+        let begun = Instant::now();
+        if wanted == 0 || later.is_some_and(|later| begun < later) {
             return;
         }
-        for (number, lane) in (0..u64::from(lanes_max)).zip(&self.lanes) {
+        for (number, lane) in (0..u64::from(wanted)).zip(&self.lanes) {
             if lane.lock().as_ref().is_some_and(|connection| !connection.is_closed()) {
                 continue;
+            }
+            if begun.elapsed() > PROVIDE_TIME {
+                return;
             }
             let Some(connection) = connect(number) else {
                 *later = Some(Instant::now() + AGAIN_AFTER);
@@ -101,7 +111,6 @@ impl Lanes {
             };
             *lane.lock() = Some(Arc::new(connection));
             lane.is_free.store(true, Release);
-            return;
         }
     }
 

@@ -52,7 +52,7 @@ pub struct SocketOptions {
     pub timeout: Duration,
     /// How long closing, or the exit of the process, may wait for what was sent to arrive.
     pub close_timeout: Duration,
-    /// Connections to a server beside the shared one, for few concurrent threads; at most four are
+    /// Connections to a server beside the shared one, for few concurrent threads; at most 16 are
     /// made.
     pub lanes: u32,
 }
@@ -132,7 +132,7 @@ impl SharedLinks {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends heartbeats of a silent client now and then, and connects lanes where they were missed.
+    /// Sends heartbeats of a silent client now and then, and connects the lanes that were missed.
     fn report(shared: &Weak<SharedLinks>) {
         while let Some(shared) = shared.upgrade() {
             let waited = shared.end.wait_timeout_while(shared.ended(), REPORT_EVERY, |ended| !*ended);

@@ -90,7 +90,8 @@ fn work_until(store: &Store, is_so: impl Fn() -> bool + Sync) {
 #[test]
 fn a_few_threads_get_a_connection_each() {
     let server = start(listen(vec![local()]));
-    let store = connect(&server);
+    let options = SocketOptions { lanes: 4, ..SocketOptions::default() };
+    let store = Store::connect(&server.addresses()[0], options).unwrap();
     // One for each thread but the first, up to the limit.
     let counts = server.sockets();
     work_until(&store, || counts.accepted.load(Relaxed) == 1 + 4);
