@@ -6,10 +6,10 @@ use super::{
     connection::ServerConnection,
     lanes::Lanes,
     lost_connection::LostConnection,
-    watching::Watching,
+    watching::{WatchedServer, Watching},
 };
 use crate::{
-    GroupRoute, LossCause,
+    GroupRoute, LossCause, WatchEvent,
     wait::{CHECK_EVERY, check_cancelled},
 };
 use std::{
@@ -263,6 +263,26 @@ impl ServerLink {
                 }
             }
         }
+    }
+
+    /// Sends a question on the connection by which the client watches nodes.
+    pub(super) fn ask_watching(
+        &self,
+        identity: &ClientIdentity,
+        request: &[u8],
+        see: &mut dyn FnMut(WatchEvent),
+    ) -> Option<Vec<u8>> {
+        let connect = || {
+            let connection = identity.connect_watcher(&self.address()?).ok()?;
+            (connection.server == self.server).then_some(connection)
+        };
+        let server = WatchedServer {
+            destination: self.destination(),
+            timeout: identity.options.timeout,
+            is_alive: &|| self.connection().is_some_and(|connection| connection.is_alive()),
+            connect: &connect,
+        };
+        self.watching.ask(&server, request, see)
     }
 
     /// Connects a lane if one was missed, within a time.

@@ -369,7 +369,7 @@ impl Transport for SocketTransport {
         see: &mut dyn FnMut(WatchEvent),
     ) -> Option<Vec<u8>> {
         let link = self.own_link(server)?;
-        link.watching.ask(link, &self.0.0.identity, request, see)
+        link.ask_watching(&self.0.0.identity, request, see)
     }
 
     fn take_notices(&self, server: ServerId, waits: bool, see: &mut dyn FnMut(WatchEvent)) -> bool {

@@ -6,7 +6,7 @@
 
 use super::{
     channel::{Channel, is_late},
-    link::{ClientIdentity, ServerLink},
+    connection::ServerConnection,
 };
 use crate::{WatchEvent, wait::check_cancelled};
 use std::{
@@ -47,6 +47,15 @@ struct WatchState {
     later: Option<Instant>,
 }
 
+/// The server that a connection is made to.
+pub(super) struct WatchedServer<'a> {
+    pub(super) destination: EncodedDestination,
+    pub(super) timeout: Duration,
+    /// Whether the link's own connection is alive.
+    pub(super) is_alive: &'a dyn Fn() -> bool,
+    pub(super) connect: &'a dyn Fn() -> Option<ServerConnection>,
+}
+
 /// The connection of a link, made when it is first needed.
 #[derive(Debug, Default)]
 pub(super) struct Watching {
@@ -60,12 +69,8 @@ fn foreign() -> io::Error {
 }
 
 impl WatchConnection {
-    fn connect(link: &ServerLink, identity: &ClientIdentity) -> Option<WatchConnection> {
-        let connection = identity.connect_watcher(&link.address()?).ok()?;
-        if connection.server != link.server {
-            return None;
-        }
-        let (channel, inbox) = connection.into_parts();
+    fn connect(server: &WatchedServer<'_>) -> Option<WatchConnection> {
+        let (channel, inbox) = (server.connect)()?.into_parts();
         Some(WatchConnection { channel, inbox, requests: 0 })
     }
 
@@ -127,8 +132,7 @@ impl WatchConnection {
 impl WatchState {
     fn ask(
         &mut self,
-        link: &ServerLink,
-        identity: &ClientIdentity,
+        server: &WatchedServer<'_>,
         request: &[u8],
         see: &mut dyn FnMut(WatchEvent),
     ) -> Option<Vec<u8>> {
@@ -139,13 +143,13 @@ impl WatchState {
             }
             // If the other connection has ended, the next request there makes a new one. A transaction
             // must not have a snapshot by then: it could not go on.
-            if !link.connection().is_some_and(|connection| connection.is_alive()) {
+            if !(server.is_alive)() {
                 return None;
             }
             self.later = Some(now + AGAIN_AFTER);
-            self.connection = WatchConnection::connect(link, identity);
+            self.connection = WatchConnection::connect(server);
         }
-        let (destination, timeout) = (link.destination(), identity.options.timeout.min(WAIT_MOST));
+        let (destination, timeout) = (server.destination, server.timeout.min(WAIT_MOST));
         let reply = self.connection.as_mut()?.ask(&destination, request, timeout, see).ok();
         if reply.is_none() {
             self.connection = None;
@@ -177,14 +181,13 @@ impl Watching {
     /// thread waits there.
     pub(super) fn ask(
         &self,
-        link: &ServerLink,
-        identity: &ClientIdentity,
+        server: &WatchedServer<'_>,
         request: &[u8],
         see: &mut dyn FnMut(WatchEvent),
     ) -> Option<Vec<u8>> {
         let mut state = self.try_lock()?;
         self.is_asking.store(true, Release);
-        let reply = state.ask(link, identity, request, see);
+        let reply = state.ask(server, request, see);
         self.is_asking.store(false, Release);
         // The other way repeats the request where the group is.
         reply.filter(|reply| Correction::of(reply).is_none())
