@@ -6,7 +6,7 @@ use super::{
     connection::ServerConnection,
     lanes::Lanes,
     lost_connection::LostConnection,
-    watching::{WatchWay, Watching},
+    watching::{WatchedServer, Watching},
 };
 use crate::{
     GroupRoute, LossCause, WatchEvent,
@@ -265,14 +265,24 @@ impl ServerLink {
         }
     }
 
-    /// Asks on the connection for notices, see [`Watching::ask`].
+    /// Sends a question on the connection by which the client watches nodes.
     pub(super) fn ask_watching(
         &self,
         identity: &ClientIdentity,
         request: &[u8],
         see: &mut dyn FnMut(WatchEvent),
     ) -> Option<Vec<u8>> {
-        self.watching.ask(&OwnLink(self, identity), request, see)
+        let connect = || {
+            let connection = identity.connect_watcher(&self.address()?).ok()?;
+            (connection.server == self.server).then_some(connection)
+        };
+        let server = WatchedServer {
+            destination: self.destination(),
+            timeout: identity.options.timeout,
+            is_alive: &|| self.connection().is_some_and(|connection| connection.is_alive()),
+            connect: &connect,
+        };
+        self.watching.ask(&server, request, see)
     }
 
     /// Connects a lane if one was missed, within a time.
@@ -284,28 +294,6 @@ impl ServerLink {
             let connection = identity.connect(&self.address()?, number, &options).ok()?;
             (connection.server == self.server).then_some(connection)
         });
-    }
-}
-
-/// A link and its client.
-struct OwnLink<'a>(&'a ServerLink, &'a ClientIdentity);
-
-impl WatchWay for OwnLink<'_> {
-    fn is_alive(&self) -> bool {
-        self.0.connection().is_some_and(|connection| connection.is_alive())
-    }
-
-    fn connect(&self) -> Option<ServerConnection> {
-        let connection = self.1.connect_watcher(&self.0.address()?).ok()?;
-        (connection.server == self.0.server).then_some(connection)
-    }
-
-    fn destination(&self) -> EncodedDestination {
-        self.0.destination()
-    }
-
-    fn timeout(&self) -> Duration {
-        self.1.options.timeout
     }
 }
 

@@ -47,6 +47,15 @@ struct WatchState {
     later: Option<Instant>,
 }
 
+/// The server that a connection is made to.
+pub(super) struct WatchedServer<'a> {
+    pub(super) destination: EncodedDestination,
+    pub(super) timeout: Duration,
+    /// Whether the link's own connection is alive.
+    pub(super) is_alive: &'a dyn Fn() -> bool,
+    pub(super) connect: &'a dyn Fn() -> Option<ServerConnection>,
+}
+
 /// The connection of a link, made when it is first needed.
 #[derive(Debug, Default)]
 pub(super) struct Watching {
@@ -55,26 +64,14 @@ pub(super) struct Watching {
     is_asking: AtomicBool,
 }
 
-/// The way to the server whose nodes are watched.
-pub(super) trait WatchWay {
-    /// Whether the connection for requests is open.
-    fn is_alive(&self) -> bool;
-    /// Makes a connection for notices.
-    fn connect(&self) -> Option<ServerConnection>;
-    /// The group, as requests name it.
-    fn destination(&self) -> EncodedDestination;
-    /// How long a reply may take.
-    fn timeout(&self) -> Duration;
-}
-
 fn foreign() -> io::Error {
     io::ErrorKind::InvalidData.into()
 }
 
 impl WatchConnection {
-    fn on(connection: ServerConnection) -> WatchConnection {
-        let (channel, inbox) = connection.into_parts();
-        WatchConnection { channel, inbox, requests: 0 }
+    fn connect(server: &WatchedServer<'_>) -> Option<WatchConnection> {
+        let (channel, inbox) = (server.connect)()?.into_parts();
+        Some(WatchConnection { channel, inbox, requests: 0 })
     }
 
     /// Delivers the messages that have come. Returns the reply to the last request.
@@ -135,7 +132,7 @@ impl WatchConnection {
 impl WatchState {
     fn ask(
         &mut self,
-        way: &impl WatchWay,
+        server: &WatchedServer<'_>,
         request: &[u8],
         see: &mut dyn FnMut(WatchEvent),
     ) -> Option<Vec<u8>> {
@@ -146,13 +143,13 @@ impl WatchState {
             }
             // If the other connection has ended, the next request there makes a new one. A transaction
             // must not have a snapshot by then: it could not go on.
-            if !way.is_alive() {
+            if !(server.is_alive)() {
                 return None;
             }
             self.later = Some(now + AGAIN_AFTER);
-            self.connection = way.connect().map(WatchConnection::on);
+            self.connection = WatchConnection::connect(server);
         }
-        let (destination, timeout) = (way.destination(), way.timeout().min(WAIT_MOST));
+        let (destination, timeout) = (server.destination, server.timeout.min(WAIT_MOST));
         let reply = self.connection.as_mut()?.ask(&destination, request, timeout, see).ok();
         if reply.is_none() {
             self.connection = None;
@@ -184,13 +181,13 @@ impl Watching {
     /// thread waits there.
     pub(super) fn ask(
         &self,
-        way: &impl WatchWay,
+        server: &WatchedServer<'_>,
         request: &[u8],
         see: &mut dyn FnMut(WatchEvent),
     ) -> Option<Vec<u8>> {
         let mut state = self.try_lock()?;
         self.is_asking.store(true, Release);
-        let reply = state.ask(way, request, see);
+        let reply = state.ask(server, request, see);
         self.is_asking.store(false, Release);
         // The other way repeats the request where the group is.
         reply.filter(|reply| Correction::of(reply).is_none())
