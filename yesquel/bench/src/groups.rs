@@ -73,7 +73,7 @@ fn commits(
 ) -> Result<()> {
     let mut value = vec![b'v'; plan.value_bytes.max(8)];
     for number in 0..plan.operations / plan.threads {
-        let key = (thread << 32 | number % KEYS).to_be_bytes();
+        let key = ((thread << 32) | (number % KEYS)).to_be_bytes();
         value[..8].copy_from_slice(&number.to_be_bytes());
         let mut transaction = trees.begin();
         for tree in written {
