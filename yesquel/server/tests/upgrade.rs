@@ -26,6 +26,9 @@ impl ReplySink for NoReplies {
 }
 
 /// A copy of a folder that the last version with format 1 wrote.
+/// Tree of the prepared transaction; its number is not from the counter.
+const GIVEN_TREE: u64 = 1 << 40;
+
 fn old_folder(name: &str) -> tempfile::TempDir {
     let place = tempfile::tempdir().unwrap();
     let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/format-1").join(name);
@@ -111,7 +114,7 @@ fn numbers_begin_above_those_of_the_old_folder() {
     let core =
         Core::open(folder, settings, options, WallTime::default(), Replies(Mutex::new(sender))).unwrap();
     let mut used = [0, 0];
-    for tree in core.status().trees {
+    for tree in core.status().trees.iter().filter(|tree| tree.tree != GIVEN_TREE) {
         used[0] = used[0].max(tree.tree);
         let tree = TreeId::new(tree.tree).unwrap();
         for node in core.with_engine(|engine| engine.nodes_of(tree, None)).nodes {

@@ -12,14 +12,14 @@ use yesquel_wire::{
     frame::{Outbox, UNFINISHED_BYTES_MAX},
 };
 
-/// Returns a request of slightly more than `bytes` bytes, which is refused.
-fn long(bytes: usize) -> Vec<u8> {
+/// Returns a request of a client, of slightly more than `bytes` bytes, which is refused.
+fn long(client: u64, bytes: usize) -> Vec<u8> {
     let value = [7; 32 << 10];
     let write = WriteOperation::Put { key: &[3], value: &value, expect: Expect::Any, is_large: false };
     let put = NodeOperation { node: root(), write };
     let bytes = Operations::encode(&vec![put; bytes / value.len()]);
     let operations = Operations::decode(&bytes).unwrap();
-    let (txn, seen) = (TxnId { client: 1, number: 1 }, Timestamp::ZERO);
+    let (txn, seen) = (TxnId { client, number: 1 }, Timestamp::ZERO);
     let mut request = Vec::new();
     Request::Commit {
         txn,
@@ -121,10 +121,13 @@ fn clients_beyond_the_common_limit_take_turns() {
     let served = in_memory(&ManualTime::default());
     let mut other = Raw::new(served.address, 1);
     let mut clients: Vec<Raw> = (2..4).map(|client| Raw::new(served.address, client)).collect();
-    let mut wire = Vec::new();
-    let mut outbox = Outbox::default();
-    (1..=3).for_each(|number| outbox.push_after(number, GROUP.encode().bytes(), &long(LENGTH)));
-    while outbox.fill(&mut wire) {}
+    let three_of = |client| {
+        let (mut wire, mut outbox) = (Vec::new(), Outbox::default());
+        (1..=3).for_each(|number| outbox.push_after(number, GROUP.encode().bytes(), &long(client, LENGTH)));
+        while outbox.fill(&mut wire) {}
+        wire
+    };
+    let (wire, other_wire) = (three_of(2), three_of(3));
     // Each holds 42 MiB, and their common limit is 80.
     let (begun, rest) = wire.split_at(42 << 20);
     let [first, second] = &mut clients[..] else { unreachable!() };
@@ -133,7 +136,7 @@ fn clients_beyond_the_common_limit_take_turns() {
     thread::scope(|scope| {
         // In parallel with the rest, as the system's buffers take an unknown number of bytes.
         scope.spawn(|| {
-            second.stream.write_all(&wire).unwrap();
+            second.stream.write_all(&other_wire).unwrap();
             second.replies(3, |_, _| {});
         });
         served.until("messages come", |status| status.unfinished >= 80 << 20);

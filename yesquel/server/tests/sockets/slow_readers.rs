@@ -29,10 +29,10 @@ pub(crate) fn scan() -> Vec<u8> {
     request
 }
 
-pub(crate) fn commit(number: u64, operations: &[NodeOperation<'_>]) -> Vec<u8> {
+pub(crate) fn commit(client: u64, number: u64, operations: &[NodeOperation<'_>]) -> Vec<u8> {
     let bytes = Operations::encode(operations);
     let operations = Operations::decode(&bytes).unwrap();
-    let (txn, seen) = (TxnId { client: 1, number }, Timestamp::ZERO);
+    let (txn, seen) = (TxnId { client, number }, Timestamp::ZERO);
     let mut request = Vec::new();
     Request::Commit {
         txn,
@@ -60,7 +60,7 @@ pub(crate) fn fill<S: Read + Write>(raw: &mut Raw<S>) {
     });
     let puts = puts.map(|write| NodeOperation { node: root(), write });
     let all: Vec<_> = [create].into_iter().chain(puts).collect();
-    let reply = raw.ask(commit(1, &all));
+    let reply = raw.ask(commit(1, 1, &all));
     assert!(matches!(Reply::decode(&reply), Ok(Reply::Committed(_))));
 }
 
@@ -121,7 +121,7 @@ fn replies_that_wait_for_the_disk_are_counted() {
         let write = NodeOperation { node: root(), write };
         let number = round * 100;
         let scans = (number + 2..number + 100).map(|number| (number, scan()));
-        slow.send([(number + 1, commit(number + 2, &[write]))].into_iter().chain(scans));
+        slow.send([(number + 1, commit(2, number + 2, &[write]))].into_iter().chain(scans));
     }
     let mut missing: BTreeSet<u64> = (0..2_000).filter(|number| number % 100 > 0).collect();
     slow.replies(1_980, |number, reply| {

@@ -35,7 +35,7 @@ fn is_granted(reply: &[u8]) -> bool {
 /// Writes a key, and returns when the server has acknowledged it, and the time.
 fn write(writer: &mut Raw<UnixStream>, number: u64) -> Timestamp {
     let write = WriteOperation::Put { key: &[0], value: &[8], expect: Expect::Any, is_large: false };
-    let reply = writer.ask(commit(number, &[NodeOperation { node: root(), write }]));
+    let reply = writer.ask(commit(1, number, &[NodeOperation { node: root(), write }]));
     match Reply::decode(&reply) {
         Ok(Reply::Committed(at)) => at,
         reply => panic!("{reply:?}"),
