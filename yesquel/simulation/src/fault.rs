@@ -400,13 +400,14 @@ fn server_faults(random: &mut Random, servers: usize, kinds: &mut Kinds, faults:
     }
     // The median is right as long as most clocks are.
     let wrong = any_server(random, servers);
-    for _ in 0..kinds.count(random, 3) {
-        let at_us = if random.next(2) == 0 { 0 } else { random.next(FAULTS_US) };
-        // Some differ so much that the server stops serving.
-        let ahead_ms = match random.next(5) {
+    for _ in 0..kinds.count(random, 5) {
+        let at_us = if random.next(4) == 0 { 0 } else { random.next(FAULTS_US) };
+        // Some differ so much that the server stops serving, and refuses timestamps of the others
+        // until it has compared its clock.
+        let ahead_ms = match random.next(6) {
             0 => 3_600_000,
             1 => -3_600_000,
-            2 => 300 - random.next(5_000) as i64,
+            2..=4 => 300 - random.next(5_000) as i64,
             _ => 80 - random.next(160) as i64,
         };
         let server = if i64::abs(ahead_ms) > 80 { wrong } else { any_server(random, servers) };
