@@ -166,8 +166,8 @@ const REFUSE: u8 = 14;
 const GIVE_UP: u8 = 15;
 const SETTLED: u8 = 16;
 const HORIZON: u8 = 17;
-const SYNCED: u8 = 20;
 const GROUP: u8 = 18;
+const SYNCED: u8 = 20;
 const LOW_WATER: u8 = 32;
 const NODE: u8 = 33;
 const DEPARTED: u8 = 34;
@@ -236,8 +236,8 @@ impl<'a> LogRecord<'a> {
             LogRecord::Horizon(horizon) => {
                 writer.byte(HORIZON).timestamp(*horizon);
             }
-            LogRecord::Group { epoch: GroupEpoch { era, index } } => {
-                writer.byte(GROUP).number(u64::from(*era)).number(*index);
+            LogRecord::Group { epoch } => {
+                writer.byte(GROUP).epoch(*epoch);
             }
             LogRecord::Forget { txn } => {
                 writer.byte(FORGET).txn(*txn);
@@ -333,12 +333,7 @@ impl<'a> LogRecord<'a> {
                 LogRecord::Settled { client: reader.number()?, report: SettledReport::read(&mut reader)? }
             }
             HORIZON => LogRecord::Horizon(reader.timestamp()?),
-            GROUP => {
-                let before = reader;
-                let era = u32::try_from(reader.number()?);
-                let era = era.map_err(|_| before.malformed("an era beyond 32 bits"))?;
-                LogRecord::Group { epoch: GroupEpoch { era, index: reader.number()? } }
-            }
+            GROUP => LogRecord::Group { epoch: reader.epoch()? },
             FORGET => LogRecord::Forget { txn: reader.txn()? },
             CEILING => LogRecord::Ceiling(reader.timestamp()?),
             COUNTER => LogRecord::Counter { node: reader.node()?, next: reader.number()? },

@@ -1,7 +1,7 @@
 //! Encoding and decoding of numbers and byte strings.
 
 use thiserror::Error;
-use yesquel_model::{Key, KeyRange, NodeId, ServerId, Timestamp, TxnId, limits};
+use yesquel_model::{GroupEpoch, Key, KeyRange, NodeId, ServerId, Timestamp, TxnId, limits};
 
 /// Bytes that violate the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -156,6 +156,14 @@ impl<'a> ByteReader<'a> {
         Ok(Timestamp(self.fixed()?))
     }
 
+    /// Reads the epoch of a group.
+    #[inline]
+    pub fn epoch(&mut self) -> Result<GroupEpoch, Malformed> {
+        let before = *self;
+        let era = u32::try_from(self.number()?).map_err(|_| before.malformed("an era beyond 32 bits"))?;
+        Ok(GroupEpoch { era, index: self.number()? })
+    }
+
     /// Reads a transaction id.
     pub fn txn(&mut self) -> Result<TxnId, Malformed> {
         Ok(TxnId { client: self.fixed()?, number: self.number()? })
@@ -256,6 +264,11 @@ impl ByteWriter<'_> {
     #[inline]
     pub fn timestamp(&mut self, timestamp: Timestamp) -> &mut Self {
         self.fixed(timestamp.0)
+    }
+
+    /// Writes the epoch of a group.
+    pub fn epoch(&mut self, epoch: GroupEpoch) -> &mut Self {
+        self.number(u64::from(epoch.era)).number(epoch.index)
     }
 
     /// Writes a transaction id.

@@ -24,15 +24,14 @@ impl Destination {
     #[inline]
     pub fn split(message: &[u8]) -> Result<(Destination, &[u8]), Malformed> {
         let mut reader = ByteReader::new(message);
-        let destination = Destination { group: reader.server()?, epoch: epoch(&mut reader)? };
+        let destination = Destination { group: reader.server()?, epoch: reader.epoch()? };
         Ok((destination, reader.rest()))
     }
 
     /// Encodes it.
     pub fn encode(self) -> EncodedDestination {
         let mut encoded = Vec::with_capacity(DESTINATION_BYTES_MAX);
-        ByteWriter(&mut encoded).number(u64::from(self.group.0));
-        write_epoch(&mut ByteWriter(&mut encoded), self.epoch);
+        ByteWriter(&mut encoded).number(u64::from(self.group.0)).epoch(self.epoch);
         let mut bytes = [0; DESTINATION_BYTES_MAX];
         bytes[..encoded.len()].copy_from_slice(&encoded);
         EncodedDestination { bytes, length: encoded.len() as u8 }
@@ -52,18 +51,6 @@ impl EncodedDestination {
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
     }
-}
-
-/// Reads an epoch.
-#[inline]
-pub(crate) fn epoch(reader: &mut ByteReader<'_>) -> Result<GroupEpoch, Malformed> {
-    let before = *reader;
-    let era = u32::try_from(reader.number()?).map_err(|_| before.malformed("an era beyond 32 bits"))?;
-    Ok(GroupEpoch { era, index: reader.number()? })
-}
-
-pub(crate) fn write_epoch(writer: &mut ByteWriter<'_>, epoch: GroupEpoch) {
-    writer.number(u64::from(epoch.era)).number(epoch.index);
 }
 
 /// Reads the address of a group; empty: none is known.
@@ -125,7 +112,7 @@ impl<'a> Correction<'a> {
         Ok(match tag {
             LOCATED => Correction::WrongGroup(Some(GroupLocation {
                 group: reader.server()?,
-                epoch: epoch(reader)?,
+                epoch: reader.epoch()?,
                 address: address(reader)?,
             })),
             NOT_LEADER => Correction::NotLeader { term: reader.number()?, leader: address(reader)? },
@@ -139,9 +126,7 @@ impl<'a> Correction<'a> {
                 writer.byte(WRONG_GROUP);
             }
             Correction::WrongGroup(Some(GroupLocation { group, epoch, address })) => {
-                writer.byte(LOCATED).number(u64::from(group.0));
-                write_epoch(writer, *epoch);
-                writer.bytes(address.as_bytes());
+                writer.byte(LOCATED).number(u64::from(group.0)).epoch(*epoch).bytes(address.as_bytes());
             }
             Correction::NotLeader { term, leader } => {
                 writer.byte(NOT_LEADER).number(*term).bytes(leader.as_bytes());

@@ -1,10 +1,7 @@
 //! The greeting that client and server exchange before the first frame. `docs/yesquel/wire.md` has
 //! the format.
 
-use crate::{
-    ByteReader, ByteWriter, Malformed,
-    destination::{epoch, write_epoch},
-};
+use crate::{ByteReader, ByteWriter, Malformed};
 use thiserror::Error;
 use yesquel_model::{ClusterId, ClusterMembership, GroupEpoch, ServerId, Timestamp};
 
@@ -23,6 +20,8 @@ pub const LANE: u64 = 1 << 63;
 
 /// Lowest bits of a lane's number: which lane of its client it is.
 const LANE_BITS: u32 = 4;
+/// Lanes that a client can have.
+pub const LANES_MAX: u32 = 1 << LANE_BITS;
 
 /// Returns the number with which a lane of a client greets.
 pub fn lane(client: u64, lane: u64) -> u64 {
@@ -149,7 +148,9 @@ pub enum Denial {
     )]
     TooManyConnections(u32),
     /// The client knows another cluster.
-    #[error("the server belongs to cluster {0}, which is not that of the client")]
+    #[error(
+        "the server belongs to cluster {0}, which is not that of the client: use the address of a server of one cluster"
+    )]
     OtherCluster(ClusterId),
     /// The server accepts no client now.
     #[error("the server is not ready: {0}")]
@@ -252,9 +253,7 @@ impl Welcome {
                     writer.byte(SERVED).number(u64::from(*version)).number(u64::from(server.0));
                     writer.number(u64::from(*requests_max)).timestamp(*now);
                     writer.0.extend_from_slice(&membership.cluster.0);
-                    writer.number(u64::from(membership.home_group.0));
-                    write_epoch(writer, *epoch);
-                    writer
+                    writer.number(u64::from(membership.home_group.0)).epoch(*epoch)
                 }
                 Welcome::Refused(Denial::Version { lowest, highest }) => {
                     writer.byte(VERSION).number(u64::from(*lowest)).number(u64::from(*highest))
@@ -292,7 +291,7 @@ impl Welcome {
                     cluster: cluster(&mut reader)?,
                     home_group: reader.server()?,
                 },
-                epoch: epoch(&mut reader)?,
+                epoch: reader.epoch()?,
             },
             OTHER_CLUSTER => Welcome::Refused(Denial::OtherCluster(cluster(&mut reader)?)),
             VERSION => Welcome::Refused(Denial::Version {

@@ -1,9 +1,6 @@
 //! What servers regularly tell each other.
 
-use crate::{
-    ByteReader, ByteWriter, HorizonReport, Malformed,
-    destination::{address, epoch, write_epoch},
-};
+use crate::{ByteReader, ByteWriter, HorizonReport, Malformed, destination::address};
 use yesquel_model::{GroupEpoch, ServerId, Timestamp};
 
 /// First byte of the message, which no request has.
@@ -42,8 +39,7 @@ impl PeerReport {
         writer.byte(PEER_REPORT).number(u64::from(self.server.0)).number(self.wall_ms);
         writer.timestamp(oldest).timestamp(next).byte(self.more.into());
         writer.bytes(&self.horizon.encode());
-        write_epoch(&mut writer, self.epoch);
-        writer.bytes(self.address.as_bytes());
+        writer.epoch(self.epoch).bytes(self.address.as_bytes());
         bytes
     }
 
@@ -64,7 +60,7 @@ impl PeerReport {
             _ => return Err(before.malformed("a flag that is neither 0 nor 1")),
         };
         let horizon = HorizonReport::decode(reader.bytes()?)?;
-        let (epoch, address) = (epoch(&mut reader)?, address(&mut reader)?.into());
+        let (epoch, address) = (reader.epoch()?, address(&mut reader)?.into());
         Ok(PeerReport { server, wall_ms, oldest, more, horizon, epoch, address })
     }
 }
