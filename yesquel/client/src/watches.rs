@@ -108,8 +108,10 @@ impl Watches {
         });
         let read = reads.open.entry(number).or_default();
         read.used.push(Arc::clone(ended_at));
-        // The notice may have come just now.
-        read.hold_before_change(snapshots);
+        // Its notice may have come just now. Those of the others were seen by `on_event`.
+        if ended_at.load(Acquire) != VALID {
+            read.hold_before_change(snapshots);
+        }
         number
     }
 

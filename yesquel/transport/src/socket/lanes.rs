@@ -18,9 +18,11 @@ use std::{
     },
     time::{Duration, Instant},
 };
+use yesquel_wire::greeting::LANES_MAX;
 
 /// Lanes of a client; more concurrent requests are better sent together.
 pub(super) const LANES: u32 = 16;
+const _: () = assert!(LANES <= LANES_MAX, "each lane has a number of its own");
 
 /// Time after which no further lane is connected by one call.
 const PROVIDE_TIME: Duration = Duration::from_millis(50);
