@@ -97,7 +97,7 @@ enum XtaskCommand {
     Bench(bench::BenchArguments),
     /// Run Yesquel's seeded tests with any number of seeds
     Simulate(simulate::SimulateArguments),
-    /// Run Yesquel's simulations with faults in its protocols, each of which they must find
+    /// Put kept faults into Yesquel's protocols, and check that its simulations find them
     Mutants(mutants::MutantsArguments),
     /// Run four of Yesquel's servers in network namespaces, with faults of processes, links, disks
     /// and clocks

@@ -1,4 +1,4 @@
-//! Kept faults of Yesquel's protocols, each of which a simulation must find: they show that the
+//! Kept faults of Yesquel's protocols. A simulation must find each one: they show that the
 //! simulations are sharp enough.
 //!
 //! All of them are built into one copy of the sources, and a variable chooses one when a simulation

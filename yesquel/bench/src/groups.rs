@@ -11,7 +11,7 @@ use yesquel_client::Client;
 use yesquel_transport::{SocketTransport, block_on};
 use yesquel_tree::{Tree, Trees};
 
-/// Keys of a thread, each of which it writes in turn.
+/// Keys of a thread, which writes them in turn.
 const KEYS: u64 = 100;
 
 /// Parameters of the commits.

@@ -110,8 +110,9 @@ pub struct Engine {
     pub(crate) queue_targets: Vec<(NodeId, WriteTarget)>,
     pub(crate) forget: ForgetState,
     pub(crate) counters: FxHashMap<NodeId, u64>,
-    /// Epoch of the group, and the record that must be durable before it is told.
+    /// Epoch of the group.
     pub(crate) epoch: GroupEpoch,
+    /// The record of the epoch, which must be durable before an answer names the epoch.
     pub(crate) epoch_lsn: u64,
     pub(crate) snapshots: Snapshots,
     /// Uptime in milliseconds of each server's last report.
@@ -224,7 +225,7 @@ impl Engine {
         self.epoch
     }
 
-    /// The record that must be durable before the epoch is told.
+    /// The record that must be durable before an answer names the epoch.
     pub fn epoch_lsn(&self) -> u64 {
         self.epoch_lsn
     }

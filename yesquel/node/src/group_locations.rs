@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use yesquel_model::{GroupEpoch, ServerId};
 use yesquel_wire::{Correction, Destination, GroupLocation};
 
-/// Location of another group, as it was last told.
+/// The last known location of another group.
 #[derive(Debug, Clone)]
 struct KnownLocation {
     epoch: GroupEpoch,
     address: Box<str>,
 }
 
-/// Where the groups of the cluster are. All of it is hints, but the own epoch.
+/// Where the groups of the cluster are: hints, which the groups themselves correct.
 #[derive(Debug, Default)]
 pub(crate) struct GroupLocations {
     own_address: Box<str>,

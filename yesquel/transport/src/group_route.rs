@@ -10,8 +10,8 @@ const REPEATS_MAX: u32 = 8;
 /// Pause before a request is repeated although its sender knows no more than before. It doubles
 /// each time, to five seconds in all.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-/// Corrections without effect after which a sender forgets the epoch that it knows: it may have
-/// been told a wrong one.
+/// Corrections without effect after which a sender forgets the epoch that it knows, which may be
+/// wrong.
 const USELESS_MAX: u32 = 4;
 
 /// What a sender knows of a group: its epoch, and where its leader is.
@@ -22,16 +22,16 @@ pub struct GroupRoute<A> {
     term: u64,
     /// The address that the sender was given first.
     first: Option<A>,
-    /// The address that a reply has told.
-    told: Option<A>,
-    /// Corrections since the last one that told more than was known.
+    /// The address in the last reply that named one.
+    corrected: Option<A>,
+    /// Corrections since the last one with news.
     useless: u32,
 }
 
 impl<A: PartialEq + FromStr> GroupRoute<A> {
     /// Creates the route to a group of unknown epoch.
     pub fn new(group: ServerId, address: Option<A>) -> GroupRoute<A> {
-        GroupRoute { group, epoch: GroupEpoch::UNKNOWN, term: 0, first: address, told: None, useless: 0 }
+        GroupRoute { group, epoch: GroupEpoch::UNKNOWN, term: 0, first: address, corrected: None, useless: 0 }
     }
 
     /// Returns the destination of requests.
@@ -41,7 +41,7 @@ impl<A: PartialEq + FromStr> GroupRoute<A> {
 
     /// Returns the address to use.
     pub fn address(&self) -> Option<&A> {
-        self.told.as_ref().or(self.first.as_ref())
+        self.corrected.as_ref().or(self.first.as_ref())
     }
 
     /// Takes the epoch of a greeting.
@@ -52,7 +52,7 @@ impl<A: PartialEq + FromStr> GroupRoute<A> {
     /// The address cannot be connected to, or is doubtful: the first one counts again.
     pub fn failed(&mut self) {
         if self.first.is_some() {
-            self.told = None;
+            self.corrected = None;
         }
     }
 
@@ -60,7 +60,7 @@ impl<A: PartialEq + FromStr> GroupRoute<A> {
         if !address.is_empty()
             && let Ok(address) = address.parse()
         {
-            self.told = Some(address);
+            self.corrected = Some(address);
         }
     }
 
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!((route.destination().epoch, route.address().unwrap().as_str()), (at(5), "b"));
     }
 
-    /// A machine has told the largest epoch, which the group refuses without an entry.
+    /// A machine has named the largest epoch, which the group refuses without an entry.
     #[test]
     fn a_wrong_epoch_is_forgotten() {
         let mut route = route();

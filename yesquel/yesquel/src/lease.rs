@@ -184,9 +184,8 @@ impl Transaction<'_> {
     }
 }
 
-/// Takes leases of ranges of trees, waiting for the turn for `timeout` at most: all ranges at a server
-/// at once, and one server after the other, in the same order for all clients, so that there is no
-/// deadlock.
+/// Takes leases of ranges of trees, and waits for the turn for `timeout` at most. A server grants all
+/// of its ranges at once. All clients ask the servers in the same order, which prevents deadlocks.
 pub(crate) fn wait_for_leases(
     database: &Database,
     ranges: impl IntoIterator<Item = (NodeId, KeyRange)>,

@@ -21,7 +21,7 @@ impl GroupCore {
         let correction = self.locations.correction(self.destination(), given);
         Reply::Corrected(correction).write(&mut self.effects.bytes);
         let bytes = start..self.effects.bytes.len();
-        // Only a durable epoch is told.
+        // Answers name durable epochs only.
         let (needs_lsn, durability) = (self.engine.epoch_lsn(), ReplyDurability::SyncedNow);
         self.effects.replies.push(AddressedReply { caller, needs_lsn, durability, bytes });
         self.settle(None, sink)

@@ -139,7 +139,10 @@ pub enum ConnectError {
         bytes: usize,
     },
     /// The server belongs to another cluster.
-    #[error("{address}: belongs to cluster {cluster}, but {} belongs to cluster {}", known.at, known.cluster)]
+    #[error(
+        "{address}: belongs to cluster {cluster}, but {} belongs to cluster {}: give addresses of one cluster",
+        known.at, known.cluster
+    )]
     OtherCluster {
         /// The server.
         address: Address,
