@@ -117,8 +117,8 @@ pub struct EventCounts {
 }
 
 impl EventCounts {
-    /// All counts.
-    pub fn all(&self) -> [u64; 11] {
+    /// All counts but those of the paths.
+    fn counters(&mut self) -> [&mut u64; 11] {
         let EventCounts {
             deaths,
             restarts,
@@ -132,7 +132,7 @@ impl EventCounts {
             moves,
             copies,
             paths: _,
-        } = *self;
+        } = self;
         [
             deaths,
             restarts,
@@ -148,37 +148,15 @@ impl EventCounts {
         ]
     }
 
+    /// All counts but those of the paths.
+    pub fn all(mut self) -> [u64; 11] {
+        self.counters().map(|count| *count)
+    }
+
     /// Adds the counts of another run.
     pub fn add(&mut self, other: &EventCounts) {
-        let EventCounts {
-            deaths,
-            restarts,
-            power_losses,
-            disk_failures,
-            checkpoints,
-            recovered,
-            cuts,
-            freezes,
-            corrections,
-            moves,
-            copies,
-            paths,
-        } = self;
-        paths.add_all(&other.paths);
-        let own = [
-            deaths,
-            restarts,
-            power_losses,
-            disk_failures,
-            checkpoints,
-            recovered,
-            cuts,
-            freezes,
-            corrections,
-            moves,
-            copies,
-        ];
-        own.into_iter().zip(other.all()).for_each(|(sum, more)| *sum += more);
+        self.paths.add_all(&other.paths);
+        self.counters().into_iter().zip(other.all()).for_each(|(sum, more)| *sum += more);
     }
 }
 
