@@ -42,8 +42,15 @@ pub(crate) enum CliError {
 
 /// Returns the options that may help, which the library does not know.
 fn advice(error: &yesquel::Error) -> &'static str {
-    let yesquel::Error::Connect(error) = error else { return "" };
     match error {
+        yesquel::Error::Connect(error) => connect_advice(error),
+        _ => "",
+    }
+}
+
+fn connect_advice(error: &ConnectError) -> &'static str {
+    match error {
+        ConnectError::NoneAnswers(errors) => errors.first().map_or("", connect_advice),
         ConnectError::NotTls { .. } => {
             ". Leave --tls and --tls-ca out if it is a server without a certificate"
         }
