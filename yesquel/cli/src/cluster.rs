@@ -31,6 +31,12 @@ struct FoundGroup {
     status: Result<ServerStatus, yesquel::Error>,
 }
 
+impl FoundGroup {
+    fn serves(&self) -> bool {
+        self.status.as_ref().is_ok_and(|status| status.peers.not_serving.is_none())
+    }
+}
+
 pub(crate) fn run(command: &ClusterCommand) -> Result<(), CliError> {
     let ClusterCommand::Status(arguments) = command;
     let store = arguments.server.connect()?;
@@ -48,7 +54,11 @@ pub(crate) fn run(command: &ClusterCommand) -> Result<(), CliError> {
     };
     let mut out = anstream::stdout();
     out.write_all(text.as_bytes())?;
-    Ok(out.flush()?)
+    out.flush()?;
+    match groups.iter().filter(|found| !found.serves()).count() {
+        0 => Ok(()),
+        unserved => Err(CliError::Unserved(unserved, groups.len())),
+    }
 }
 
 type Databases = BTreeMap<ServerId, usize>;

@@ -30,6 +30,9 @@ pub(crate) enum CliError {
     /// The file is not a database, or a damaged one.
     #[error("{0}")]
     Damaged(String),
+    /// Some groups of a cluster do not serve.
+    #[error("{0} of {1} groups {verb} not serve", verb = if *.0 == 1 { "does" } else { "do" })]
+    Unserved(usize, usize),
     /// Interrupted by Ctrl-C.
     #[error("interrupted{0}")]
     Interrupted(&'static str),
@@ -135,6 +138,7 @@ impl CliError {
             | CliError::Unreachable(_) => 4,
             CliError::Interrupted(_) => 130,
             CliError::Yesquel(_)
+            | CliError::Unserved(..)
             | CliError::File { .. }
             | CliError::Output(_)
             | CliError::Sql(_)
