@@ -259,10 +259,10 @@ fn place(link: Option<&ServerLink>, server: ServerId) -> String {
 /// Connects to the first of some addresses at which a server answers.
 fn enter(links: &LinkList, addresses: &[Address], identity: &ClientIdentity) -> Result<(), ConnectError> {
     let until = Instant::now() + identity.options.connect_timeout;
+    let mut left = identity.options.connect_timeout;
     let mut failed = Vec::new();
     for (tried, address) in addresses.iter().enumerate() {
         // A machine that is down may not even refuse the connection: leave time for the others.
-        let left = until.saturating_duration_since(Instant::now());
         let share = left / (addresses.len() - tried) as u32;
         match identity.connect_within(address, share) {
             Ok(connection) => {
@@ -271,6 +271,7 @@ fn enter(links: &LinkList, addresses: &[Address], identity: &ClientIdentity) -> 
             }
             Err(error) => failed.push(error),
         }
+        left = until.saturating_duration_since(Instant::now());
         if was_cancelled() {
             break;
         }
