@@ -3,14 +3,15 @@
 use crate::failure::CliError;
 use clap::Args;
 use std::{fs, path::PathBuf, time::Duration};
-use yesquel::{Address, CREDENTIAL_BYTES_MAX, SocketOptions, Store};
+use yesquel::{Addresses, CREDENTIAL_BYTES_MAX, SocketOptions, Store};
 
 /// A server, and how it is asked.
 #[derive(Debug, Args)]
 pub(crate) struct ServerArguments {
-    /// Server: host:port, host (port 7411), or the path of a Unix socket, with a `/` (./s1.sock)
+    /// Server: host:port, host (port 7411), or the path of a Unix socket, with a `/` (./s1.sock);
+    /// several of one cluster are separated by commas, and one that answers is enough
     #[arg(value_name = "ADDRESS")]
-    address: Address,
+    addresses: Addresses,
     #[command(flatten)]
     options: ConnectArguments,
 }
@@ -71,10 +72,10 @@ impl ServerArguments {
         let credential = credential_file.as_ref().map(credential).transpose()?.unwrap_or_default();
         let connect_timeout = *connect_timeout;
         let options = SocketOptions { credential, tls, connect_timeout, ..SocketOptions::default() };
-        Ok(Store::connect(&self.address, options)?)
+        Ok(Store::connect_any(&self.addresses, options)?)
     }
 
-    pub(crate) fn address(&self) -> &Address {
-        &self.address
+    pub(crate) fn addresses(&self) -> &Addresses {
+        &self.addresses
     }
 }

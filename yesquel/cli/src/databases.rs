@@ -3,13 +3,14 @@
 use crate::{connect::ServerArguments, failure::CliError};
 use clap::{Args, Subcommand};
 use std::io::{BufRead, IsTerminal, Write};
+use yesquel::Placement;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DatabasesCommand {
     /// List the databases of a server, with their maps
     List(ListArguments),
     /// Create a database; its name must not contain `/`
-    Create(DatabaseArguments),
+    Create(CreateArguments),
     /// Drop a database with all its contents
     Drop(DropArguments),
 }
@@ -32,6 +33,16 @@ pub(crate) struct DatabaseArguments {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct CreateArguments {
+    #[command(flatten)]
+    named: DatabaseArguments,
+    /// Group of the database: local (the server's own), spread (with the fewest databases), load
+    /// (with the least memory), or a number
+    #[arg(long, value_name = "PLACEMENT", default_value = "local")]
+    placement: Placement,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct DropArguments {
     #[command(flatten)]
     named: DatabaseArguments,
@@ -43,8 +54,11 @@ pub(crate) struct DropArguments {
 pub(crate) fn run(command: &DatabasesCommand) -> Result<(), CliError> {
     match command {
         DatabasesCommand::List(list) => self::list(list),
-        DatabasesCommand::Create(DatabaseArguments { server, name }) => {
-            server.connect()?.create_database(name)?;
+        DatabasesCommand::Create(CreateArguments {
+            named: DatabaseArguments { server, name },
+            placement,
+        }) => {
+            server.connect()?.create_database_at(name, *placement)?;
             Ok(())
         }
         DatabasesCommand::Drop(DropArguments { named: DatabaseArguments { server, name }, yes }) => {

@@ -30,6 +30,9 @@ pub(crate) enum CliError {
     /// The file is not a database, or a damaged one.
     #[error("{0}")]
     Damaged(String),
+    /// Some groups of a cluster do not serve.
+    #[error("{0} of {1} groups {verb} not serve", verb = if *.0 == 1 { "does" } else { "do" })]
+    Unserved(usize, usize),
     /// Interrupted by Ctrl-C.
     #[error("interrupted{0}")]
     Interrupted(&'static str),
@@ -42,8 +45,15 @@ pub(crate) enum CliError {
 
 /// Returns the options that may help, which the library does not know.
 fn advice(error: &yesquel::Error) -> &'static str {
-    let yesquel::Error::Connect(error) = error else { return "" };
     match error {
+        yesquel::Error::Connect(error) => connect_advice(error),
+        _ => "",
+    }
+}
+
+fn connect_advice(error: &ConnectError) -> &'static str {
+    match error {
+        ConnectError::NoneAnswers(errors) => errors.first().map_or("", connect_advice),
         ConnectError::NotTls { .. } => {
             ". Leave --tls and --tls-ca out if it is a server without a certificate"
         }
@@ -128,6 +138,7 @@ impl CliError {
             | CliError::Unreachable(_) => 4,
             CliError::Interrupted(_) => 130,
             CliError::Yesquel(_)
+            | CliError::Unserved(..)
             | CliError::File { .. }
             | CliError::Output(_)
             | CliError::Sql(_)

@@ -1,6 +1,7 @@
 //! Yesquel's commands.
 
 mod address_file;
+mod cluster;
 mod commit_metrics;
 mod connect;
 mod connection;
@@ -48,6 +49,9 @@ enum CliCommand {
     Databases(databases::DatabasesCommand),
     /// Show the state of a server
     Status(status::StatusArguments),
+    /// Show the groups of a cluster
+    #[command(subcommand)]
+    Cluster(cluster::ClusterCommand),
     /// Read, write and draw one tree of a server
     Tree(tree::TreeArguments),
     /// Run SQL statements on a database
@@ -74,6 +78,7 @@ fn main() -> ExitCode {
         CliCommand::Serve(arguments) => serve::run(&arguments),
         CliCommand::Databases(command) => databases::run(&command),
         CliCommand::Status(arguments) => status::run(&arguments),
+        CliCommand::Cluster(command) => cluster::run(&command),
         CliCommand::Tree(arguments) => tree::run(&arguments),
         CliCommand::Shell(arguments) => match shell::run(&arguments) {
             Ok(0) => Ok(()),

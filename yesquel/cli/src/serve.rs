@@ -46,6 +46,9 @@ pub(crate) struct ServeArguments {
     /// Address to listen on: host:port, host (port 7411), or the path of a Unix socket, with a slash (./name); may be repeated
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     listen: Vec<Address>,
+    /// Address that clients and other servers are told, where it is not that of --listen
+    #[arg(long, value_name = "ADDRESS")]
+    advertise: Option<Address>,
     /// Permissions of Unix sockets, as for chmod: 0660 admits the file's group
     #[arg(long, value_name = "MODE", default_value_t = FileMode(SOCKET_MODE), value_parser = mode)]
     socket_mode: FileMode,
@@ -239,6 +242,7 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<(), CliError> {
         credential,
         peers,
         clients_max: arguments.clients_max as usize,
+        advertised: arguments.advertise.clone(),
     };
     let server = Arc::new(Server::start(arguments.data.as_deref(), settings, options, listen)?);
     metrics.map(|listeners| metrics::serve(listeners, &server)).transpose()?;

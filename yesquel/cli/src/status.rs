@@ -124,7 +124,7 @@ fn text(
     let mut text = String::new();
     let bold = Style::new().bold();
     let lines = [
-        ("server", format!("{} at {}", status.server, arguments.server.address())),
+        ("server", format!("{} at {}", status.server, arguments.server.addresses())),
         ("release", format!("{}, up {}", status.version, show::duration(status.uptime_ms))),
         ("memory", memory(status)),
         ("log", log(status)),

@@ -267,7 +267,7 @@ impl<T: Transport> Client<T> {
         match Reply::decode(&bytes)? {
             Reply::Answers { snapshot: at, answers } => {
                 self.note_seen(at);
-                if read_view.has_used() {
+                if read_view.has_used().is_some() {
                     self.wait_for_notices(server);
                     read_view.pin(server, at)?;
                     if read_view.snapshot.is_some() {
@@ -326,7 +326,7 @@ impl<T: Transport> Client<T> {
         see: impl FnOnce(Answer<'_>) -> Option<Seen>,
     ) -> Result<Seen, RequestError> {
         let server = node.server;
-        if read_view.has_used() {
+        if read_view.has_used().is_some() {
             let reading = self.read_at(read_view, server, &[Question::Lookup { node, key }]).await?;
             let answer = reading.answers().and_then(|answers| answers.iter().next());
             return answer.and_then(see).ok_or(RequestError::UnexpectedAnswer);
@@ -370,6 +370,11 @@ impl<T: Transport> Client<T> {
     /// Returns the status of the tree's nodes after this one, as JSON.
     pub async fn inspect_after(&self, server: ServerId, node: NodeId) -> Result<Vec<u8>, RequestError> {
         self.report(server, &Request::InspectAfter { node }).await
+    }
+
+    /// Returns the groups of the cluster as a server knows them, as JSON.
+    pub async fn directory(&self, server: ServerId) -> Result<Vec<u8>, RequestError> {
+        self.report(server, &Request::Directory).await
     }
 
     async fn report(&self, server: ServerId, request: &Request<'_>) -> Result<Vec<u8>, RequestError> {

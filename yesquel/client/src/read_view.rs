@@ -71,9 +71,9 @@ impl ReadView {
         self.snapshot = Some(snapshot);
     }
 
-    /// Returns whether the view has no snapshot but has used watched nodes.
-    pub fn has_used(&self) -> bool {
-        self.snapshot.is_none() && self.used.server().is_some()
+    /// Returns the server whose watched nodes were used, while the view has no snapshot.
+    pub fn has_used(&self) -> Option<ServerId> {
+        self.used.server().filter(|_| self.snapshot.is_none())
     }
 
     /// Returns another server whose watched nodes were used: it must give the snapshot.
@@ -116,6 +116,11 @@ impl ReadView {
             other: root,
             outcome: Some(outcome),
         });
+    }
+
+    /// Returns a server that is to be asked for a proof.
+    pub fn next_to_prove(&self) -> Option<ServerId> {
+        self.proofs.iter().find(|proof| proof.outcome.is_none()).map(|proof| proof.node.server)
     }
 
     /// Returns whether every proof has an outcome.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use yesquel_model::{GroupEpoch, ServerId};
-use yesquel_wire::{Correction, Destination, GroupLocation};
+use yesquel_wire::{Correction, Destination, GroupLocation, status::GroupStatus};
 
 /// The last known location of another group.
 #[derive(Debug, Clone)]
@@ -40,6 +40,13 @@ impl GroupLocations {
         if !address.is_empty() && *known.address != *address {
             known.address = address.into();
         }
+    }
+
+    /// Returns the other groups.
+    pub(crate) fn others(&self) -> impl Iterator<Item = GroupStatus> {
+        self.others
+            .iter()
+            .map(|(group, known)| GroupStatus { group: group.0, address: known.address.to_string() })
     }
 
     /// Returns the address of another group; empty: none is known.

@@ -130,6 +130,7 @@ impl SharedState {
         let report = match Request::decode(request)? {
             Request::Inspect { tree: Some(tree) } => serde_json::to_vec(&engine.nodes_of(tree, None)),
             Request::InspectAfter { node } => serde_json::to_vec(&engine.nodes_of(node.tree, Some(node))),
+            Request::Directory => serde_json::to_vec(&state.core.directory()),
             _ => serde_json::to_vec(&self.status(state, now)),
         };
         let mut reply = Vec::new();

@@ -6,11 +6,12 @@
 //!                                  that name the same database, until the last ends
 //! yesquel:FOLDER                   in a folder, opened by this process
 //! yesquel://HOST:PORT/NAME         at a server
+//! yesquel://A:PORT,B:PORT/NAME     at a cluster, by any of its servers
 //! yesquel:///PATH/OF/SOCKET/NAME   at a server on this machine
 //! ```
 //!
 //! Options follow as in any URI: `?timeout=2000&durability=none`, with `%26` for `&`. For servers
-//! there are also `tls`, `tls-ca`, `credential-file` and `credential`.
+//! there are also `tls`, `tls-ca`, `credential-file`, `credential` and `placement`.
 
 use crate::{
     address_file::SCHEME,
@@ -18,7 +19,7 @@ use crate::{
 };
 use std::{borrow::Cow, fmt, path::PathBuf, time::Duration};
 use thiserror::Error;
-use yesquel::Durability;
+use yesquel::{Address, AddressError, Addresses, Durability, Placement, PlacementError};
 
 /// Default name of a database in a folder or in memory.
 const DEFAULT_NAME: &str = "main";
@@ -40,8 +41,8 @@ pub enum DatabaseLocation {
     SharedMemory,
     /// In a folder.
     Folder(PathBuf),
-    /// At a server.
-    Server(yesquel::Address),
+    /// At a server, or at a cluster with servers at these addresses.
+    Server(Addresses),
 }
 
 /// Access that an address allows.
@@ -77,6 +78,8 @@ pub struct DatabaseAddress {
     pub bulk_load_bytes: Option<usize>,
     /// Whether the process watches what it reads often, so that reading it again costs no round trip.
     pub watches: bool,
+    /// Where the database is placed if it does not exist.
+    pub placement: Placement,
     /// Encryption and credential for a server.
     pub secrets: Secrets,
 }
@@ -101,10 +104,10 @@ impl fmt::Display for DatabaseAddress {
             DatabaseLocation::Memory => f.write_str(SCHEME),
             DatabaseLocation::SharedMemory => write!(f, "{SCHEME}?cache=shared&database={}", self.name),
             DatabaseLocation::Folder(folder) => write!(f, "{SCHEME}{}", folder.display()),
-            DatabaseLocation::Server(yesquel::Address::Unix(path)) => {
-                write!(f, "{SCHEME}//{}/{}", path.display(), self.name)
-            }
-            DatabaseLocation::Server(server) => write!(f, "{SCHEME}//{server}/{}", self.name),
+            DatabaseLocation::Server(servers) => match servers.first() {
+                Some(Address::Unix(path)) => write!(f, "{SCHEME}//{}/{}", path.display(), self.name),
+                _ => write!(f, "{SCHEME}//{servers}/{}", self.name),
+            },
         }
     }
 }
@@ -128,18 +131,15 @@ impl DatabaseAddress {
                     .rsplit_once('/')
                     .filter(|(server, database)| !server.is_empty() && !database.is_empty())
                     .ok_or_else(|| wrong("it is yesquel://HOST:PORT/NAME".to_owned()))?;
-                if server.contains(',') {
-                    return Err(wrong("databases at several servers are not there yet".to_owned()));
-                }
                 name = Some(database.to_owned());
                 DatabaseLocation::Server(
-                    server.parse().map_err(|error: yesquel::AddressError| wrong(error.to_string()))?,
+                    server.parse().map_err(|error: AddressError| wrong(error.to_string()))?,
                 )
             }
         };
         let (mut timeout, mut durability, mut secrets) = (None, Durability::default(), Secrets::default());
         let (mut bulk_load_bytes, mut mode, mut staleness) = (None, AccessMode::default(), Duration::ZERO);
-        let mut watches = true;
+        let (mut watches, mut placement) = (true, Placement::default());
         let own = query.split('&').filter(|option| !option.is_empty());
         let own = own.map(|option| option.split_once('=').unwrap_or((option, "")));
         let own = own.map(|(option, value)| (option, Cow::Owned(decoded(value))));
@@ -150,11 +150,10 @@ impl DatabaseAddress {
                 "credential" => wrong(format!("{option}: {what}")),
                 _ => wrong(format!("{option}={value}: {what}")),
             };
-            if let DatabaseLocation::Server(server) = &location
+            if let DatabaseLocation::Server(servers) = &location
                 && secrets.take(option, value).map_err(bad)?
             {
-                if matches!(server, yesquel::Address::Unix(_)) && secrets.encryption != ServerEncryption::None
-                {
+                if servers.is_unix_socket() && secrets.encryption != ServerEncryption::None {
                     return Err(bad("what is said at a socket of this machine is not encrypted"));
                 }
                 continue;
@@ -186,6 +185,9 @@ impl DatabaseAddress {
                 "cache" if value == "shared" && location == DatabaseLocation::Memory => {
                     location = DatabaseLocation::SharedMemory
                 }
+                "placement" if matches!(location, DatabaseLocation::Server(_)) => {
+                    placement = value.parse().map_err(|error: PlacementError| bad(&error.to_string()))?;
+                }
                 "mode" => mode = AccessMode::of(value, &location).map_err(bad)?,
                 "watch" => {
                     watches = match value {
@@ -196,10 +198,12 @@ impl DatabaseAddress {
                 }
                 // Options of SQLite that concern files.
                 "vfs" | "cache" | "psow" | "nolock" | "immutable" | "modeof" => {}
-                "tls" | "tls-ca" | "credential" | "credential-file" => return Err(bad("it is of servers")),
+                "tls" | "tls-ca" | "credential" | "credential-file" | "placement" => {
+                    return Err(bad("it is of servers"));
+                }
                 _ => {
                     let known = "timeout, staleness, watch, durability, ahead and database, and of servers tls, \
-                        tls-ca, credential-file and credential";
+                        tls-ca, credential-file, credential and placement";
                     return Err(bad(&format!("there is no such option; there are {known}")));
                 }
             }
@@ -214,6 +218,7 @@ impl DatabaseAddress {
             durability,
             bulk_load_bytes,
             watches,
+            placement,
             secrets,
         })
     }
@@ -248,10 +253,16 @@ mod tests {
             parse("yesquel:shop?database=b"),
             Ok((DatabaseLocation::Folder("shop".into()), named("b")))
         );
-        let tcp = yesquel::Address::Tcp { host: "db".to_owned(), port: 7000 };
-        assert_eq!(parse("yesquel://db:7000/shop"), Ok((DatabaseLocation::Server(tcp), named("shop"))));
-        let unix = yesquel::Address::Unix("/run/y.sock".into());
-        assert_eq!(parse("yesquel:///run/y.sock/shop"), Ok((DatabaseLocation::Server(unix), named("shop"))));
+        for (text, servers) in [
+            ("yesquel://db:7000/shop", "db:7000"),
+            ("yesquel://a:1,b,[::1]:2/shop", "a:1,b:7411,[::1]:2"),
+            ("yesquel:///run/y,1.sock/shop", "/run/y,1.sock"),
+        ] {
+            let location = DatabaseLocation::Server(servers.parse().unwrap());
+            assert_eq!(parse(text), Ok((location, named("shop"))), "{text}");
+            let address = DatabaseAddress::parse(text, []).unwrap();
+            assert_eq!(DatabaseAddress::parse(&address.to_string(), []), Ok(address));
+        }
         let secured = DatabaseAddress::parse("yesquel://db/shop?tls-ca=a%26b&credential-file=c", []).unwrap();
         assert_eq!(secured.secrets.encryption, ServerEncryption::SignedBy("a&b".into()));
         assert_eq!(secured.secrets.credential, secrets::Credential::File("c".into()));
@@ -276,6 +287,9 @@ mod tests {
             "yesquel:a?timeout=x",
             "yesquel:a?ahead=1k",
             "yesquel:a?tls=yes",
+            "yesquel:a?placement=local",
+            "yesquel://db/shop?placement=near",
+            "yesquel://a,/shop",
             "yesquel:?credential=c",
             "yesquel:///run/y.sock/shop?tls=yes",
             "yesquel://db/shop?tls=maybe",

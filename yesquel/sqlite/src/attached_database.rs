@@ -15,8 +15,6 @@ use yesquel::{CancelCheck, Database, Error, Map};
 const COOKIE: usize = 1;
 /// Index of a pseudo value that changes when others have written.
 const DATA_VERSION: usize = 15;
-/// Root page of the schema table.
-const SCHEMA_ROOT: u32 = 1;
 
 const SCHEMA_MAP: &str = "sql/schema";
 const COOKIES_MAP: &str = "sql/cookies";
@@ -56,7 +54,7 @@ impl AttachedDatabase {
         let store = shared.store();
         let (database, found) = match store.database_with_maps(&address.name, [SCHEMA_MAP, COOKIES_MAP]) {
             Err(Error::NoDatabase(_)) if creates && !is_readonly => {
-                (store.database_or_create(&address.name)?, [None; 2])
+                (store.database_or_create_at(&address.name, address.placement)?, [None; 2])
             }
             found => found?,
         };
@@ -101,7 +99,7 @@ impl AttachedDatabase {
 
     /// Returns the map of a root page.
     pub(crate) fn map(&self, root: u32) -> Option<Map> {
-        if root == SCHEMA_ROOT { Some(self.schema) } else { self.database.map_by_number(u64::from(root)) }
+        self.trees().map(root)
     }
 
     /// Begins a transaction. Returns the cached cookie of the schema: if it is outdated, the first

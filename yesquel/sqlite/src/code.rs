@@ -36,7 +36,9 @@ impl From<&Error> for ResultCode {
             // Another connection has dropped the table; the schema of a later snapshot will show
             // that.
             Error::NoMap(_) => ResultCode::BUSY_SNAPSHOT,
-            Error::NoDatabase(_) | Error::Name { .. } | Error::Location { .. } => ResultCode::CANTOPEN,
+            Error::NoDatabase(_) | Error::NoGroup(_) | Error::Name { .. } | Error::Location { .. } => {
+                ResultCode::CANTOPEN
+            }
             Error::Connect(_) | Error::InUse(_) | Error::OldFormat(_) | Error::Denied(_) | Error::Open(_) => {
                 ResultCode::CANTOPEN
             }

@@ -19,14 +19,14 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use yesquel::{Error, LogOptions, Store, fork};
+use yesquel::{Addresses, Error, LogOptions, Store, fork};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum StoreKey {
     Memory(String),
     Folder(PathBuf),
     /// With its timeout, secrets, and whether the process watches what it reads.
-    Server(yesquel::Address, Option<Duration>, Secrets, bool),
+    Server(Addresses, Option<Duration>, Secrets, bool),
 }
 
 /// Open stores of the process. A folder can be opened only once, and connections find it here. An
@@ -241,8 +241,8 @@ fn shared_of(address: &DatabaseAddress) -> Result<StoreRef, Error> {
             let full = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
             StoreKey::Folder(full.canonicalize().unwrap_or(full))
         }
-        DatabaseLocation::Server(server) => {
-            StoreKey::Server(server.clone(), address.timeout, address.secrets.clone(), address.watches)
+        DatabaseLocation::Server(servers) => {
+            StoreKey::Server(servers.clone(), address.timeout, address.secrets.clone(), address.watches)
         }
     };
     let mut open = open_stores();
@@ -254,7 +254,7 @@ fn shared_of(address: &DatabaseAddress) -> Result<StoreRef, Error> {
         StoreKey::Folder(folder) => {
             Store::open_with(folder, LogOptions { durability: address.durability, ..LogOptions::default() })?
         }
-        StoreKey::Server(server, timeout, secrets, watches) => {
+        StoreKey::Server(servers, timeout, secrets, watches) => {
             // Do not block others on a slow server.
             drop(open);
             let mut options = secrets.options()?;
@@ -262,7 +262,7 @@ fn shared_of(address: &DatabaseAddress) -> Result<StoreRef, Error> {
                 options.timeout = *timeout;
                 options.connect_timeout = *timeout;
             }
-            let connected = Store::connect(server, options)?;
+            let connected = Store::connect_any(servers, options)?;
             connected.set_watching(*watches);
             open = open_stores();
             if let Some(store) = open.get_or_insert_default().find(&which) {

@@ -4,6 +4,9 @@ use crate::size::DatabaseSize;
 use rustc_hash::FxHashSet;
 use yesquel::{Database, Error, Map, status::TreeNodes};
 
+/// Root page of the schema table.
+const SCHEMA_ROOT: u32 = 1;
+
 /// Requests and searches of all connections of the process at a store. Monotonic counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -49,17 +52,21 @@ impl DatabaseTrees {
         }
     }
 
+    /// Returns the map of a root page; `None` if no map can have the number.
+    pub fn map(&self, root: u32) -> Option<Map> {
+        if root == SCHEMA_ROOT { Some(self.schema) } else { self.schema.with_number(u64::from(root)) }
+    }
+
     /// Returns the nodes of the tree with a root page.
     pub fn nodes(&self, root: u32) -> Result<TreeNodes, Error> {
-        let map = if root == 1 { Some(self.schema) } else { self.database.map_by_number(u64::from(root)) };
-        self.database.store().nodes(map.unwrap_or(self.schema))
+        self.database.store().nodes(self.map(root).unwrap_or(self.schema))
     }
 
     /// Returns the number of bytes of all keys and values, and of tables and indexes.
     pub(crate) fn size(&self, cookies: Map) -> Result<DatabaseSize, Error> {
         let maps = self.database.maps()?;
         let own: FxHashSet<u64> = maps.iter().map(|(_, map)| map.tree()).collect();
-        let status = self.database.store().status()?;
+        let status = self.database.store().status_of(self.schema.group())?;
         let bytes = status.trees.iter().filter(|tree| own.contains(&tree.tree)).map(|tree| tree.bytes).sum();
         // The tree of meta values is a part of SQLite's first page; a file without tables has none.
         let tables = maps.iter().filter(|(_, map)| *map != self.schema && *map != cookies).count() as u64;

@@ -117,7 +117,7 @@ fn hostile(random: &mut Random, valid: &[u8]) -> Vec<u8> {
 /// Replaces the records of a tree's entries.
 fn spoil(random: &mut Random, trees: &DatabaseTrees, root: u32, is_index: bool) {
     let database = trees.database();
-    let map = database.map_by_number(u64::from(root)).unwrap();
+    let map = trees.map(root).unwrap();
     let mut transaction = database.begin();
     let entries: Vec<_> = transaction.range::<&[u8]>(map, ..).collect::<Result<_, _>>().unwrap();
     for (key, value) in entries {
@@ -188,7 +188,7 @@ fn a_record_without_bytes_is_malformed() {
     // SAFETY: the connection is open.
     let trees = unsafe { DatabaseTrees::of(connection.handle(), "main") }.unwrap();
     let root = connection.query_row("SELECT rootpage FROM sqlite_schema", [], |row| row.get::<_, u32>(0));
-    let map = trees.database().map_by_number(u64::from(root.unwrap())).unwrap();
+    let map = trees.map(root.unwrap()).unwrap();
     trees.database().put(map, &[0x80, 0, 0, 0, 0, 0, 0, 1], b"").unwrap();
     let read = connection.query_row("SELECT a FROM t", [], |row| row.get::<_, Option<i64>>(0));
     assert_eq!(read, Ok(None), "as SQLite reads a record whose header has no bytes");

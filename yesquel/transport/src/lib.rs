@@ -8,7 +8,7 @@ mod wait;
 
 pub use group_route::{GroupRoute, repeat_corrected};
 pub use socket::{
-    Address, AddressError, ConnectError, ConnectStep, DEFAULT_PORT, KnownCluster, SocketOptions,
+    Address, AddressError, Addresses, ConnectError, ConnectStep, DEFAULT_PORT, KnownCluster, SocketOptions,
     SocketTransport,
 };
 pub use wait::{CancelCheck, CancelGuard, block_on, check_cancelled, take_cancelled, was_cancelled};

@@ -10,7 +10,7 @@ use crate::{
 };
 use std::sync::Arc;
 use yesquel_client::ProofOutcome;
-use yesquel_model::{KeyRange, NodeId, ServerId};
+use yesquel_model::{KeyRange, NodeId};
 use yesquel_transport::Transport;
 use yesquel_wire::Direction;
 
@@ -53,9 +53,9 @@ impl<T: Transport> TreeTransaction<'_, T> {
         }
     }
 
-    /// Requests the open proofs of a server now.
-    pub async fn ask_proofs(&mut self, server: ServerId) -> Result<(), TreeError> {
-        if !self.view.all_answered() {
+    /// Requests the open proofs now.
+    pub async fn ask_proofs(&mut self) -> Result<(), TreeError> {
+        while let Some(server) = self.view.next_to_prove() {
             self.read_proofs(server).await?;
         }
         Ok(())

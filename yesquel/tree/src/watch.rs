@@ -8,7 +8,7 @@ use crate::{
     watched::{WatchUse, WatchedLeaf},
 };
 use std::sync::Arc;
-use yesquel_model::{KeyRange, NodeId, ServerId};
+use yesquel_model::{KeyRange, NodeId};
 use yesquel_transport::Transport;
 use yesquel_wire::{Direction, Question, Scan};
 
@@ -16,10 +16,9 @@ impl<T: Transport> TreeTransaction<'_, T> {
     /// Lets the transaction use leaves that the client watches. `only_reads`: it writes nothing, so
     /// that it needs no snapshot as long as watched leaves have all that it reads. What it sees
     /// includes every commit that was acknowledged before its first read.
-    pub fn use_watched(&mut self, server: ServerId, only_reads: bool) {
+    pub fn use_watched(&mut self, only_reads: bool) {
         self.watch_use = match only_reads {
             _ if !self.trees.watched.is_used() => WatchUse::Never,
-            _ if !self.trees.client.can_watch(server) => WatchUse::Never,
             true => WatchUse::AtPresent,
             false => WatchUse::AtSnapshot,
         };
@@ -61,7 +60,8 @@ impl<T: Transport> TreeTransaction<'_, T> {
     ) -> Result<Option<Arc<Page>>, TreeError> {
         let trees = self.trees;
         let end_all = || trees.client.end_watches(node.server);
-        if !self.may_watch() || !trees.watched.is_wanted(node, end_all) {
+        let client = &trees.client;
+        if !self.may_watch() || !client.can_watch(node.server) || !trees.watched.is_wanted(node, end_all) {
             return Ok(None);
         }
         let near = match goal {
@@ -90,8 +90,11 @@ impl<T: Transport> TreeTransaction<'_, T> {
     }
 
     /// Gives the transaction a snapshot, which a transaction that writes needs.
-    pub async fn pin(&mut self, server: ServerId) -> Result<(), TreeError> {
+    pub async fn pin(&mut self) -> Result<(), TreeError> {
         self.watch_use = self.watch_use.min(WatchUse::AtSnapshot);
-        if self.view.has_used() { self.read_proofs(server).await } else { Ok(()) }
+        match self.view.has_used() {
+            Some(server) => self.read_proofs(server).await,
+            None => Ok(()),
+        }
     }
 }

@@ -73,7 +73,7 @@ pub enum Reply<'a> {
     Taken(u64),
     /// Reply to `Lease`: no other client commits within it after this time.
     Leased(Timestamp),
-    /// Reply to `Inspect`: JSON of a type in [`status`](crate::status).
+    /// Reply to `Inspect` and `Directory`: JSON of a type in [`status`](crate::status).
     Report(&'a [u8]),
     /// Reply to any request: it was not examined.
     Corrected(Correction<'a>),

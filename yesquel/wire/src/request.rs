@@ -164,6 +164,8 @@ pub enum Request<'a> {
         /// The last node of the previous reply.
         node: NodeId,
     },
+    /// Asks for the groups of the cluster, as the machine knows them.
+    Directory,
 }
 
 /// The staged parts of a transaction.
@@ -225,6 +227,7 @@ const LEASE: u8 = 14;
 const RELEASE: u8 = 15;
 const INSPECT_AFTER: u8 = 16;
 const ENDED: u8 = 17;
+const DIRECTORY: u8 = 18;
 
 /// Decodes a snapshot; zero is none.
 fn snapshot(reader: &mut ByteReader<'_>) -> Result<Option<Timestamp>, Malformed> {
@@ -318,6 +321,9 @@ impl<'a> Request<'a> {
             Request::InspectAfter { node } => {
                 writer.byte(INSPECT_AFTER).node(*node);
             }
+            Request::Directory => {
+                writer.byte(DIRECTORY);
+            }
         }
     }
 
@@ -395,9 +401,9 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Whether a message looks like `Inspect` or `InspectAfter`; it may still be malformed.
+    /// Whether a message looks like `Inspect`, `InspectAfter` or `Directory`; it may still be malformed.
     pub fn inspects(bytes: &[u8]) -> bool {
-        matches!(bytes.first(), Some(&(INSPECT | INSPECT_TREE | INSPECT_AFTER)))
+        matches!(bytes.first(), Some(&(INSPECT | INSPECT_TREE | INSPECT_AFTER | DIRECTORY)))
     }
 
     /// Decodes a request.
@@ -460,6 +466,7 @@ impl<'a> Request<'a> {
             INSPECT => Request::Inspect { tree: None },
             INSPECT_TREE => Request::Inspect { tree: Some(tree(&mut reader)?) },
             INSPECT_AFTER => Request::InspectAfter { node: reader.node()? },
+            DIRECTORY => Request::Directory,
             LEASE => Request::Lease {
                 holder: reader.txn()?,
                 // Each range takes some of the bytes that are left.
@@ -551,6 +558,7 @@ mod tests {
             Request::Inspect { tree: None },
             Request::Inspect { tree: Some(TreeId::MAX) },
             Request::InspectAfter { node },
+            Request::Directory,
         ] {
             let mut bytes = Vec::new();
             request.write(&mut ByteWriter(&mut bytes));

@@ -276,6 +276,24 @@ pub struct TreeStatus {
     pub load: u64,
 }
 
+/// The groups of a cluster, as one machine knows them.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DirectoryStatus {
+    /// The groups, by number.
+    pub groups: Vec<GroupStatus>,
+}
+
+/// A group.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GroupStatus {
+    /// Group number.
+    pub group: u16,
+    /// Its address; empty: none is known.
+    pub address: String,
+}
+
 /// A histogram bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]

@@ -1,12 +1,15 @@
-//! Catalog: the names of databases and of their maps. It is a tree with number zero.
+//! Catalog: the names of the cluster's databases and of their maps. It is the tree with number zero
+//! at the home group.
 //!
 //! ```text
-//! d NAME               -> number of the database, 8 bytes, big-endian
+//! d NAME               -> number of the database, 8 bytes, big-endian; its group, 2 bytes, if it
+//!                         is not the home group
 //! m NUMBER NAME        -> id of the map's root, 16 bytes
 //! w NUMBER NAME        -> map that is being bulk loaded, before its commit
 //! ```
 
 use crate::{Error, any_transport::AnyTransport, host::catalog};
+use std::collections::BTreeMap;
 use yesquel_model::{KeyRange, NodeId, ServerId};
 use yesquel_tree::{LoadRegistration, Tree, TreeError, TreeTransaction, Trees, UnfinishedLoad};
 
@@ -50,32 +53,57 @@ fn damaged() -> Error {
     Error::Internal("the tree of names is damaged".to_owned())
 }
 
-fn number(value: &[u8]) -> Result<u64, Error> {
-    value.try_into().map(u64::from_be_bytes).map_err(|_| damaged())
-}
-
 fn root(value: &[u8]) -> Result<Tree, Error> {
     let bits = value.try_into().map(u128::from_be_bytes).map_err(|_| damaged())?;
     Ok(Tree::at(NodeId::from_bits(bits)))
 }
 
-/// Catalog of one server.
+/// Catalog of a cluster, at its home group.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ServerCatalog<'a> {
+pub(crate) struct Catalog<'a> {
     pub(crate) trees: &'a Trees<AnyTransport>,
-    pub(crate) server: ServerId,
+    pub(crate) group: ServerId,
+}
+
+/// Entry of a database's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct DatabaseEntry {
+    number: u64,
+    /// The group at which its maps are created.
+    group: ServerId,
+}
+
+impl DatabaseEntry {
+    fn decode(value: &[u8], home: ServerId) -> Result<DatabaseEntry, Error> {
+        let (number, group) = value.split_first_chunk().ok_or_else(damaged)?;
+        let group = match group {
+            [] => home,
+            group => ServerId(u16::from_be_bytes(group.try_into().map_err(|_| damaged())?)),
+        };
+        Ok(DatabaseEntry { number: u64::from_be_bytes(*number), group })
+    }
+
+    fn encode(self, home: ServerId) -> Vec<u8> {
+        let mut value = self.number.to_be_bytes().to_vec();
+        // Earlier releases know databases at the home group only, and read these as before.
+        if self.group != home {
+            value.extend(self.group.0.to_be_bytes());
+        }
+        value
+    }
 }
 
 /// Entry of a map's name.
 struct MapEntry {
+    database: DatabaseEntry,
     key: Vec<u8>,
     /// Tree of the map, if it exists.
     tree: Option<Tree>,
 }
 
-impl<'a> ServerCatalog<'a> {
+impl<'a> Catalog<'a> {
     fn tree(&self) -> Tree {
-        catalog(self.server)
+        catalog(self.group)
     }
 
     /// Returns the entries whose keys begin with a prefix, without the prefix.
@@ -100,21 +128,33 @@ impl<'a> ServerCatalog<'a> {
         Ok(all.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// Returns the number of a database. It changes when the database is dropped and created again,
-    /// so it is read in the transaction that needs it, and never cached.
-    async fn number(
+    /// Returns the entry of a database. Its number changes when the database is dropped and created
+    /// again, so it is read in the transaction that needs it, and never cached.
+    async fn entry(
         &self,
         transaction: &mut TreeTransaction<'_, AnyTransport>,
         name: &str,
-    ) -> Result<u64, Error> {
+    ) -> Result<DatabaseEntry, Error> {
         check_name(name)?;
         let found = transaction.get(self.tree(), &database_key(name)).await?;
-        found.map_or_else(|| Err(Error::NoDatabase(name.to_owned())), |value| number(&value))
+        found.map_or_else(
+            || Err(Error::NoDatabase(name.to_owned())),
+            |value| DatabaseEntry::decode(&value, self.group),
+        )
+    }
+
+    /// Returns the number of databases at each group that has any.
+    pub(crate) async fn databases_by_group(&self) -> Result<BTreeMap<ServerId, usize>, Error> {
+        let mut counts = BTreeMap::new();
+        for (_, value) in self.list(&mut self.trees.begin(), &[DATABASE]).await? {
+            *counts.entry(DatabaseEntry::decode(&value, self.group)?.group).or_default() += 1;
+        }
+        Ok(counts)
     }
 
     /// Checks that a database exists.
     pub(crate) async fn database(&self, name: &str) -> Result<(), Error> {
-        self.number(&mut self.trees.begin(), name).await.map(|_| ())
+        self.entry(&mut self.trees.begin(), name).await.map(|_| ())
     }
 
     /// Returns maps of a database, as far as they exist. Keys that are near each other, as these
@@ -126,9 +166,9 @@ impl<'a> ServerCatalog<'a> {
     ) -> Result<[Option<Tree>; N], Error> {
         check_name(database)?;
         let mut transaction = self.trees.begin();
-        transaction.use_watched(self.server, true);
+        transaction.use_watched(true);
         transaction.get_near(self.tree(), &database_key(database)).await?;
-        let number = self.number(&mut transaction, database).await?;
+        let DatabaseEntry { number, .. } = self.entry(&mut transaction, database).await?;
         let mut maps = [None; N];
         for (map, name) in maps.iter_mut().zip(names) {
             let found = transaction.get_near(self.tree(), &map_key(number, name)).await?;
@@ -137,8 +177,8 @@ impl<'a> ServerCatalog<'a> {
         Ok(maps)
     }
 
-    /// Creates a database.
-    pub(crate) async fn create_database(&self, name: &str) -> Result<(), Error> {
+    /// Creates a database, whose maps will be at a group.
+    pub(crate) async fn create_database(&self, name: &str, group: ServerId) -> Result<(), Error> {
         check_name(name)?;
         // DATABASE/MAP is split at the first `/`. Older versions allowed such names, which still
         // resolve.
@@ -146,9 +186,9 @@ impl<'a> ServerCatalog<'a> {
             let what = "it has a '/', behind which the name of a map begins";
             return Err(Error::Name { name: name.to_owned(), what });
         }
-        let made = self.trees.number(DATABASES).await?;
+        let entry = DatabaseEntry { number: self.trees.number(DATABASES).await?, group };
         let mut transaction = self.trees.begin();
-        transaction.insert(self.tree(), &database_key(name), &made.to_be_bytes())?;
+        transaction.insert(self.tree(), &database_key(name), &entry.encode(self.group))?;
         match transaction.commit().await.map_err(Error::from) {
             Ok(_) => Ok(()),
             // Another client has just created it.
@@ -157,10 +197,33 @@ impl<'a> ServerCatalog<'a> {
         }
     }
 
+    /// Moves the first database of another catalog to this one, in one transaction. Returns its name
+    /// here: that of the group is added if there is a database of its name. `None`: there is none to
+    /// move.
+    pub(crate) async fn adopt_first(&self, from: &Catalog<'a>) -> Result<Option<String>, Error> {
+        from.sweep().await?;
+        let mut transaction = self.trees.begin();
+        let databases = from.list(&mut transaction, &[DATABASE]).await?;
+        let Some((name, value)) = databases.into_iter().next() else { return Ok(None) };
+        let before = DatabaseEntry::decode(&value, from.group)?;
+        let is_taken = transaction.get(self.tree(), &database_key(&name)).await?.is_some();
+        let new_name = if is_taken { format!("{name}@{}", from.group.0) } else { name.clone() };
+        let entry = DatabaseEntry { number: self.trees.number(DATABASES).await?, ..before };
+        transaction.insert(self.tree(), &database_key(&new_name), &entry.encode(self.group))?;
+        let prefix = map_key(before.number, "");
+        for (map, root) in from.list(&mut transaction, &prefix).await? {
+            transaction.insert(self.tree(), &map_key(entry.number, &map), &root)?;
+        }
+        transaction.delete_range(from.tree(), &KeyRange::prefix(&prefix));
+        transaction.delete(from.tree(), &database_key(&name))?;
+        transaction.commit().await?;
+        Ok(Some(new_name))
+    }
+
     /// Drops a database with all its maps.
     pub(crate) async fn drop_database(&self, name: &str) -> Result<(), Error> {
         let mut transaction = self.trees.begin();
-        let number = self.number(&mut transaction, name).await?;
+        let DatabaseEntry { number, .. } = self.entry(&mut transaction, name).await?;
         let prefix = map_key(number, "");
         for (_, value) in self.list(&mut transaction, &prefix).await? {
             transaction.drop_tree(root(&value)?);
@@ -227,7 +290,7 @@ impl<'a> ServerCatalog<'a> {
     /// Returns the maps of a database, by name.
     pub(crate) async fn maps(&self, database: &str) -> Result<Vec<(String, Tree)>, Error> {
         let mut transaction = self.trees.begin();
-        let prefix = map_key(self.number(&mut transaction, database).await?, "");
+        let prefix = map_key(self.entry(&mut transaction, database).await?.number, "");
         let all = self.list(&mut transaction, &prefix).await?;
         all.into_iter().map(|(name, value)| Ok((name, root(&value)?))).collect()
     }
@@ -240,9 +303,10 @@ impl<'a> ServerCatalog<'a> {
         name: &str,
     ) -> Result<MapEntry, Error> {
         check_name(name)?;
-        let key = map_key(self.number(transaction, database).await?, name);
+        let database = self.entry(transaction, database).await?;
+        let key = map_key(database.number, name);
         let found = transaction.get(self.tree(), &key).await?;
-        Ok(MapEntry { key, tree: found.map(|value| root(&value)).transpose()? })
+        Ok(MapEntry { database, key, tree: found.map(|value| root(&value)).transpose()? })
     }
 
     /// Returns the map of a name, if it exists.
@@ -255,14 +319,15 @@ impl<'a> ServerCatalog<'a> {
         let (mut fresh, mut attempts) = (None, 0);
         loop {
             let mut transaction = self.trees.begin();
-            let MapEntry { key, tree } = self.find(&mut transaction, database, name).await?;
+            let MapEntry { database: DatabaseEntry { group, .. }, key, tree } =
+                self.find(&mut transaction, database, name).await?;
             if let Some(tree) = tree {
                 return Ok(tree);
             }
             // The tree of a failed attempt is unused.
             let tree = match fresh {
                 Some(tree) => tree,
-                None => *fresh.insert(self.trees.new_tree(self.server).await?),
+                None => *fresh.insert(self.trees.new_tree(group).await?),
             };
             // Tree and name are created together, so that no tree is left without a name.
             transaction.create_tree(tree);
@@ -285,8 +350,8 @@ impl<'a> ServerCatalog<'a> {
         database: &str,
         name: impl FnOnce(u64) -> String,
     ) -> Result<Tree, Error> {
-        let number = self.number(transaction, database).await?;
-        let tree = self.trees.new_tree(self.server).await?;
+        let DatabaseEntry { number, group } = self.entry(transaction, database).await?;
+        let tree = self.trees.new_tree(group).await?;
         let name = name(tree.root().tree.number());
         check_name(&name)?;
         let key = map_key(number, &name);
@@ -305,7 +370,7 @@ impl<'a> ServerCatalog<'a> {
         name: &str,
     ) -> Result<bool, Error> {
         let entry = self.find(transaction, database, name).await?;
-        let MapEntry { key, tree: Some(tree) } = entry else { return Ok(false) };
+        let MapEntry { key, tree: Some(tree), .. } = entry else { return Ok(false) };
         transaction.drop_tree(tree);
         transaction.delete(self.tree(), &key)?;
         Ok(true)

@@ -1,6 +1,6 @@
 //! Databases and their maps.
 
-use crate::{Error, Map, Store, any_transport::AnyTransport, catalog::ServerCatalog};
+use crate::{Error, Map, Placement, Store, any_transport::AnyTransport, catalog::Catalog};
 use std::{
     collections::HashMap,
     fmt,
@@ -9,9 +9,9 @@ use std::{
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-use yesquel_model::{LocalId, NodeId, Refusal, TreeId};
+use yesquel_model::{LocalId, NodeId, Refusal};
 use yesquel_transport::block_on;
-use yesquel_tree::{Tree, Trees};
+use yesquel_tree::Trees;
 
 /// Database: maps by name. Clones share it, also between threads.
 ///
@@ -58,7 +58,7 @@ impl Database {
         &self.store.inner.trees
     }
 
-    pub(crate) fn catalog(&self) -> ServerCatalog<'_> {
+    pub(crate) fn catalog(&self) -> Catalog<'_> {
         self.store.catalog()
     }
 
@@ -81,13 +81,6 @@ impl Database {
     /// Returns the map of a name, if it exists.
     pub fn existing_map(&self, name: &str) -> Result<Option<Map>, Error> {
         Ok(block_on(self.catalog().map(&self.name, name))?.map(|tree| self.store.map_of(tree)))
-    }
-
-    /// Returns the map with a number that [`Map::tree`] has returned, here or in another process,
-    /// without asking a server. If the map does not exist, operations on it fail.
-    pub fn map_by_number(&self, number: u64) -> Option<Map> {
-        let tree = TreeId::new(number)?;
-        Some(self.store.map_of(Tree::at(NodeId::root(tree, self.store.inner.server))))
     }
 
     /// Returns the maps, in order of their names.
@@ -160,8 +153,8 @@ impl Database {
 }
 
 impl Store {
-    fn catalog(&self) -> ServerCatalog<'_> {
-        ServerCatalog { trees: &self.inner.trees, server: self.inner.server }
+    pub(crate) fn catalog(&self) -> Catalog<'_> {
+        Catalog { trees: &self.inner.trees, group: self.home_group() }
     }
 
     /// Returns the names of the databases, in order.
@@ -174,7 +167,13 @@ impl Store {
     ///
     /// [`NAME_BYTES_MAX`]: crate::NAME_BYTES_MAX
     pub fn create_database(&self, name: &str) -> Result<Database, Error> {
-        block_on(self.catalog().create_database(name))?;
+        self.create_database_at(name, Placement::default())
+    }
+
+    /// Like [`create_database`](Self::create_database), with a choice of the group at which the
+    /// maps of the database are created.
+    pub fn create_database_at(&self, name: &str, placement: Placement) -> Result<Database, Error> {
+        block_on(self.catalog().create_database(name, self.place(placement)?))?;
         Ok(Database::new(self.clone(), name))
     }
 
@@ -197,8 +196,14 @@ impl Store {
 
     /// Returns a database; creates it if it does not exist.
     pub fn database_or_create(&self, name: &str) -> Result<Database, Error> {
+        self.database_or_create_at(name, Placement::default())
+    }
+
+    /// Like [`database_or_create`](Self::database_or_create), with a choice of the group at which
+    /// the maps of a new database are created.
+    pub fn database_or_create_at(&self, name: &str, placement: Placement) -> Result<Database, Error> {
         match self.database(name) {
-            Err(Error::NoDatabase(_)) => match self.create_database(name) {
+            Err(Error::NoDatabase(_)) => match self.create_database_at(name, placement) {
                 Err(Error::DatabaseExists(_)) => self.database(name),
                 made => made,
             },

@@ -36,6 +36,9 @@ pub enum Error {
     /// There is no database of this name.
     #[error("there is no database '{0}': create it, or see which there are")]
     NoDatabase(String),
+    /// The server knows no group of this number.
+    #[error("group {0} is not known: `yesquel cluster status` lists the groups")]
+    NoGroup(u16),
     /// A database of this name exists.
     #[error("there is a database '{0}' already")]
     DatabaseExists(String),

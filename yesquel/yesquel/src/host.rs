@@ -3,7 +3,7 @@
 use crate::{
     Error,
     any_transport::AnyTransport,
-    identity::Identity,
+    catalog::Catalog,
     peers::{PeerOptions, Peers, founded, transport_home},
     stop_flag::StopFlag,
 };
@@ -30,6 +30,9 @@ const TICK: Duration = Duration::from_millis(50);
 /// Time in milliseconds in which a snapshot is reported to all servers: 300 by its client, 200 by
 /// the server that the client reports to, and the rest for two messages.
 const GRACE_MS: u64 = 2_000;
+
+/// Pause before databases are moved to the catalog of the cluster again.
+const ADOPT_AGAIN: Duration = Duration::from_secs(1);
 
 /// Returns the settings of a server that has peers.
 fn with_peers(settings: EngineSettings, peers: &PeerOptions) -> EngineSettings {
@@ -60,7 +63,6 @@ pub struct Host {
     /// The way of its own clients.
     pub(crate) transport: AnyTransport,
     server: ServerId,
-    pub(crate) identity: Identity,
     ending: StopFlag,
     maintenance: Option<JoinHandle<()>>,
     /// Creates the catalog, if that must wait.
@@ -151,7 +153,6 @@ impl Host {
             embedded,
             transport,
             server,
-            identity: Identity::new_unique(),
             ending,
             maintenance: Some(maintenance),
             catalog: None,
@@ -160,9 +161,14 @@ impl Host {
         if has_peers {
             host.embedded.core().admit_clients(false);
             // The server serves nothing before it has compared its clock, which needs its sockets.
-            let (served, ends) = (host.embedded.clone(), host.ending.clone());
+            let (served, by, ends) = (host.embedded.clone(), host.transport.clone(), host.ending.clone());
             let thread = thread::Builder::new().name("yesquel-catalog".to_owned());
-            let thread = thread.spawn(move || create_catalog_later(&served, server, &ends, &serves));
+            let thread = thread.spawn(move || {
+                create_catalog_later(&served, server, &ends, &serves);
+                if membership.home_group != server {
+                    give_up_catalog(by, server, membership.home_group, &ends);
+                }
+            });
             host.catalog = Some(thread.map_err(thread_error)?);
         } else {
             create_catalog(&host.embedded, server)?;
@@ -225,6 +231,27 @@ fn create_catalog_later(
             }
             Err(error) => return tracing::error!(%error, "the catalog cannot be created"),
             Ok(()) => return embedded.core().admit_clients(true),
+        }
+    }
+}
+
+/// Moves the names of databases to the catalog of the cluster. Earlier releases had a catalog at each
+/// server.
+fn give_up_catalog(transport: AnyTransport, own: ServerId, home: ServerId, ending: &StopFlag) {
+    let _guard = ending.cancel_calls();
+    let trees = Trees::new(Client::new(transport, client_number()));
+    let [from, to] = [own, home].map(|group| Catalog { trees: &trees, group });
+    while !ending.is_set() {
+        match block_on(to.adopt_first(&from)) {
+            Ok(None) => return,
+            Ok(Some(name)) => {
+                tracing::info!(%name, "a database of this server is in the catalog of the cluster now");
+            }
+            Err(Error::Conflict(_) | Error::Exists) => {}
+            Err(error) => {
+                tracing::warn!(%error, "databases of this server are not in the catalog of the cluster yet");
+                ending.pause(ADOPT_AGAIN);
+            }
         }
     }
 }

@@ -14,10 +14,10 @@ mod catalog;
 mod database;
 mod error;
 mod host;
-mod identity;
 mod lease;
 mod map;
 mod peers;
+mod placement;
 mod range;
 mod run;
 mod server;
@@ -34,6 +34,7 @@ pub use host::Host;
 pub use lease::Lease;
 pub use map::Map;
 pub use peers::PeerOptions;
+pub use placement::{Placement, PlacementError};
 pub use server::{CLIENTS_MAX, ListenOptions, SOCKET_MODE, Server};
 pub use store::Store;
 pub use transaction::{Cursor, Entries, Entry, Proof, Savepoint, Transaction};
@@ -51,8 +52,8 @@ pub use yesquel_server::{
     SocketCounters, Time, UpgradeError, UpgradeOutcome, UpgradeProgress, WallTime, upgrade,
 };
 pub use yesquel_transport::{
-    Address, AddressError, CancelCheck, CancelGuard, ConnectError, ConnectStep, DEFAULT_PORT, SocketOptions,
-    check_cancelled, was_cancelled,
+    Address, AddressError, Addresses, CancelCheck, CancelGuard, ConnectError, ConnectStep, DEFAULT_PORT,
+    SocketOptions, check_cancelled, was_cancelled,
 };
 pub use yesquel_tree::SearchCounts;
 pub use yesquel_wire::{

@@ -1,21 +1,35 @@
 //! Maps, by which applications name trees.
 
-use crate::identity::Identity;
+use yesquel_model::{ClusterId, NodeId, ServerId, TreeId};
 use yesquel_tree::Tree;
 
 /// Handle of an ordered map of bytes to bytes, in byte order. It is cheap to copy. It is valid for
-/// the [`Store`](crate::Store) that returned it and for others of the same [`Host`](crate::Host) or
+/// the [`Store`](crate::Store) that returned it and for others of the same cluster, by whatever
 /// address; with any other one operations fail with
 /// [`Error::OtherStore`](crate::Error::OtherStore).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Map {
     pub(crate) tree: Tree,
-    pub(crate) store: Identity,
+    pub(crate) cluster: ClusterId,
 }
 
 impl Map {
     /// Returns the number of its tree, as the server's status shows it.
     pub fn tree(&self) -> u64 {
         self.tree.root().tree.number()
+    }
+
+    /// Returns the group where its tree begins.
+    pub fn group(&self) -> ServerId {
+        self.tree.root().server
+    }
+
+    /// Returns the map of the same group with a number that [`tree`](Self::tree) has returned, here
+    /// or in another process, without asking a server. If there is no such map, operations on it
+    /// fail.
+    #[must_use]
+    pub fn with_number(&self, number: u64) -> Option<Map> {
+        let tree = TreeId::new(number)?;
+        Some(Map { tree: Tree::at(NodeId::root(tree, self.group())), cluster: self.cluster })
     }
 }

@@ -57,6 +57,9 @@ pub struct ListenOptions {
     pub peers: PeerOptions,
     /// Maximum number of clients.
     pub clients_max: usize,
+    /// Address that clients and other servers are told; `None`: the one of `addresses` that most can
+    /// reach.
+    pub advertised: Option<Address>,
 }
 
 impl Default for ListenOptions {
@@ -68,6 +71,7 @@ impl Default for ListenOptions {
             credential: None,
             peers: PeerOptions::default(),
             clients_max: CLIENTS_MAX,
+            advertised: None,
         }
     }
 }
@@ -130,6 +134,8 @@ fn listen_unix(address: &Address, path: &Path, mode: u32) -> Result<UnixListener
 struct Listening {
     listeners: Vec<Listener>,
     addresses: Vec<Address>,
+    /// The same, with the hosts' names as they were given, which certificates may name.
+    named: Vec<Address>,
     files: Vec<PathBuf>,
 }
 
@@ -137,12 +143,13 @@ impl ListenOptions {
     /// Listens on all addresses or on none.
     fn listen(&self) -> Result<Listening, Error> {
         let mut listening = Listening::default();
-        let Listening { listeners, addresses: bound, files } = &mut listening;
+        let Listening { listeners, addresses: bound, named, files } = &mut listening;
         for address in &self.addresses {
             match address {
                 Address::Unix(path) => {
                     listeners.push(Listener::Unix(listen_unix(address, path, self.socket_mode)?));
                     bound.push(address.clone());
+                    named.push(address.clone());
                     files.push(path.clone());
                 }
                 Address::Tcp { host, port } => {
@@ -152,6 +159,7 @@ impl ListenOptions {
                         let listener = TcpListener::bind(found).map_err(|error| invalid(address, error))?;
                         let own = listener.local_addr().map_err(|error| invalid(address, error))?;
                         bound.push(Address::Tcp { host: own.ip().to_string(), port: own.port() });
+                        named.push(Address::Tcp { host: host.clone(), port: own.port() });
                         listeners.push(Listener::Tcp(listener));
                     }
                 }
@@ -186,6 +194,7 @@ fn reachable(addresses: &[Address]) -> Option<&Address> {
             // It says on which interfaces the server listens, not where it is.
             Ok(ip) if ip.is_unspecified() => 0,
             Ok(ip) if ip.is_loopback() => 2,
+            Err(_) if host == "localhost" => 2,
             _ => 3,
         },
         Address::Unix(_) => 1,
@@ -215,8 +224,8 @@ impl Server {
     ) -> Result<Server, Error> {
         // Lock the folder first, for a second server on it would do the harm.
         let folder = folder.map(DataFolder::take).transpose()?;
-        let Listening { listeners, addresses, files } = listen.listen()?;
-        let sink = SocketReplies::new();
+        let Listening { listeners, addresses, named, files } = listen.listen()?;
+        let (sink, has_peers) = (SocketReplies::new(), !listen.peers.servers.is_empty());
         let host = match folder {
             Some(folder) => {
                 Host::open_with_peers(folder, settings, options, time, sink.clone(), &listen.peers)?
@@ -236,9 +245,13 @@ impl Server {
         let sockets = SocketServer::serve(core, sink, listeners, options);
         let sockets =
             sockets.map_err(|error| Error::Internal(format!("no sockets can be served: {error}")))?;
-        addresses.iter().for_each(|address| host.identity.is_at(address, settings.server));
-        if let Some(address) = reachable(&addresses) {
-            host.transport().core().set_address(&address.to_string());
+        match listen.advertised.as_ref().or_else(|| reachable(&named)) {
+            Some(address) => host.transport().core().set_address(&address.to_string()),
+            None if has_peers => tracing::warn!(
+                "others cannot find this server: it listens on all interfaces, so give the address at which they \
+                 reach it (--advertise)"
+            ),
+            None => {}
         }
         Ok(Server { sockets, host: Arc::new(host), addresses, files })
     }

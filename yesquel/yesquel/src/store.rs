@@ -4,18 +4,17 @@ use crate::{
     Error, Map,
     any_transport::AnyTransport,
     host::{Host, client_number},
-    identity::Identity,
 };
 use serde::de::DeserializeOwned;
-use std::{path::Path, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 use yesquel_client::{Client, SentCounts};
 use yesquel_engine::Caller;
 use yesquel_engine::EngineSettings;
-use yesquel_model::{NodeId, ServerId};
+use yesquel_model::{ClusterId, ClusterMembership, NodeId, ServerId};
 use yesquel_server::{DataFolder, LogOptions, ReplySink, WallTime};
 use yesquel_transport::{Address, SocketOptions, SocketTransport, block_on};
 use yesquel_tree::{SearchCounts, Tree, Trees};
-use yesquel_wire::status::{ServerStatus, TreeNodes};
+use yesquel_wire::status::{DirectoryStatus, ServerStatus, TreeNodes};
 
 /// The sink of a server without sockets.
 struct NoSocketReplies;
@@ -27,8 +26,9 @@ impl ReplySink for NoSocketReplies {
 #[derive(Debug)]
 pub(crate) struct StoreInner {
     pub(crate) trees: Trees<AnyTransport>,
+    /// The group of the machine that answered first.
     pub(crate) server: ServerId,
-    pub(crate) identity: Identity,
+    pub(crate) membership: ClusterMembership,
     /// The server, if it is in this process. Declared after the trees, to be dropped after them.
     host: Option<Arc<Host>>,
 }
@@ -77,29 +77,41 @@ impl Store {
     pub fn of_host(host: Arc<Host>) -> Store {
         host.transport().core().close_watches();
         let (server, transport) = (host.server(), host.transport.clone());
+        let membership = host.transport().core().membership();
         let trees = Trees::new(Client::new(transport, client_number()));
-        Store { inner: Arc::new(StoreInner { trees, server, identity: host.identity, host: Some(host) }) }
+        Store { inner: Arc::new(StoreInner { trees, server, membership, host: Some(host) }) }
     }
 
-    /// Connects to a server. All threads of the process share one connection.
+    /// Connects to a server, and by it to its cluster. All threads of the process share one
+    /// connection to each server.
     pub fn connect(address: &Address, options: SocketOptions) -> Result<Store, Error> {
+        Store::connect_any(std::slice::from_ref(address), options)
+    }
+
+    /// Connects to a cluster by the first of these addresses at which a server answers, and learns
+    /// the other servers from it. The others serve if that server cannot be reached later.
+    pub fn connect_any(addresses: &[Address], options: SocketOptions) -> Result<Store, Error> {
         let client = client_number();
-        let sockets = SocketTransport::connect(std::slice::from_ref(address), client, options)?;
+        let sockets = SocketTransport::connect_any(addresses, client, options)?;
         let server = sockets.servers().next().unwrap_or_default();
+        let membership = sockets.membership();
         let trees = Trees::new(Client::new(AnyTransport::Sockets(sockets), client));
-        Ok(Store {
-            inner: Arc::new(StoreInner {
-                trees,
-                server,
-                identity: Identity::at(address, server),
-                host: None,
-            }),
-        })
+        Ok(Store { inner: Arc::new(StoreInner { trees, server, membership, host: None }) })
     }
 
     /// Returns the server, if it is in this process.
     pub fn host(&self) -> Option<&Arc<Host>> {
         self.inner.host.as_ref()
+    }
+
+    /// Returns the cluster.
+    pub fn cluster(&self) -> ClusterId {
+        self.inner.membership.cluster
+    }
+
+    /// Returns the group that has the names of the cluster's databases.
+    pub fn home_group(&self) -> ServerId {
+        self.inner.membership.home_group
     }
 
     /// Returns whether both are the same store, or clones of it.
@@ -135,9 +147,28 @@ impl Store {
         self.inner.trees.client().counters().counts()
     }
 
-    /// Returns the server's status.
+    /// Returns the status of the server that was connected to.
     pub fn status(&self) -> Result<ServerStatus, Error> {
-        decode_status(&block_on(self.inner.trees.client().inspect(self.inner.server, None))?)
+        self.status_of(self.inner.server)
+    }
+
+    /// Returns the status of the server that serves a group.
+    pub fn status_of(&self, group: ServerId) -> Result<ServerStatus, Error> {
+        decode_status(&block_on(self.inner.trees.client().inspect(group, None))?)
+    }
+
+    /// Returns the groups of the cluster, as the server that was connected to knows them.
+    pub fn directory(&self) -> Result<DirectoryStatus, Error> {
+        decode_status(&block_on(self.inner.trees.client().directory(self.inner.server))?)
+    }
+
+    /// Returns the number of databases at each group that has any.
+    pub fn databases_by_group(&self) -> Result<BTreeMap<ServerId, usize>, Error> {
+        block_on(self.catalog().databases_by_group())
+    }
+
+    pub(crate) fn groups(&self) -> Result<Vec<ServerId>, Error> {
+        Ok(self.directory()?.groups.iter().map(|known| ServerId(known.group)).collect())
     }
 
     /// Returns the nodes of a map, from the server's status.
@@ -146,8 +177,7 @@ impl Store {
     /// split meanwhile may lack a half, and a node that was removed may still be named by its
     /// parent.
     pub fn nodes(&self, map: Map) -> Result<TreeNodes, Error> {
-        let (client, server) = (self.inner.trees.client(), self.inner.server);
-        let tree = self.tree_of(map)?.root().tree;
+        let (client, NodeId { server, tree, .. }) = (self.inner.trees.client(), self.tree_of(map)?.root());
         let first = block_on(client.inspect(server, Some(tree)))?;
         let mut all: TreeNodes = decode_status(&first)?;
         while all.more {
@@ -171,10 +201,10 @@ impl Store {
     /// Returns the tree of a map if the map belongs to this store: another store may use the same
     /// number for another map.
     pub(crate) fn tree_of(&self, map: Map) -> Result<Tree, Error> {
-        if map.store == self.inner.identity { Ok(map.tree) } else { Err(Error::OtherStore) }
+        if map.cluster == self.cluster() { Ok(map.tree) } else { Err(Error::OtherStore) }
     }
 
     pub(crate) fn map_of(&self, tree: Tree) -> Map {
-        Map { tree, store: self.inner.identity }
+        Map { tree, cluster: self.cluster() }
     }
 }

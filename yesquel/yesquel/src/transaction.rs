@@ -49,6 +49,12 @@ impl<'a> Transaction<'a> {
         self.database.store().tree_of(map)
     }
 
+    /// Fails if a database is of another cluster.
+    fn check_store(&self, database: &Database) -> Result<(), Error> {
+        let [own, other] = [self.database, database].map(|database| database.store().cluster());
+        if own == other { Ok(()) } else { Err(Error::OtherStore) }
+    }
+
     /// Returns the snapshot, once something was read.
     pub fn snapshot(&self) -> Option<Timestamp> {
         self.inner.snapshot()
@@ -201,18 +207,18 @@ impl<'a> Transaction<'a> {
     /// acknowledges a change to anyone that they change. What it reads there costs no round trip.
     /// `only_reads`: the transaction writes nothing.
     pub fn use_watched(&mut self, only_reads: bool) {
-        self.inner.use_watched(self.database.store().inner.server, only_reads);
+        self.inner.use_watched(only_reads);
     }
 
     /// Gives a transaction that was to write nothing a snapshot, before it writes.
     pub fn pin(&mut self) -> Result<(), Error> {
-        let outcome = block_on(self.inner.pin(self.database.store().inner.server));
+        let outcome = block_on(self.inner.pin());
         self.checked(outcome)
     }
 
     /// Requests the open proofs now: a round trip, unless a read has taken them along.
     pub fn ask_proofs(&mut self) -> Result<(), Error> {
-        let outcome = block_on(self.inner.ask_proofs(self.database.store().inner.server));
+        let outcome = block_on(self.inner.ask_proofs());
         self.checked(outcome)
     }
 
@@ -248,14 +254,14 @@ impl<'a> Transaction<'a> {
         database: &Database,
         name: impl FnOnce(u64) -> String,
     ) -> Result<Map, Error> {
-        self.tree_of(database.store().map_of(crate::host::catalog(database.store().inner.server)))?;
+        self.check_store(database)?;
         let tree = block_on(database.catalog().create_in(&mut self.inner, database.name(), name))?;
         Ok(database.store().map_of(tree))
     }
 
     /// Drops a map of a database with its content at the commit. Returns whether it exists.
     pub fn drop_map(&mut self, database: &Database, name: &str) -> Result<bool, Error> {
-        self.tree_of(database.store().map_of(crate::host::catalog(database.store().inner.server)))?;
+        self.check_store(database)?;
         block_on(database.catalog().drop_in(&mut self.inner, database.name(), name))
     }
 

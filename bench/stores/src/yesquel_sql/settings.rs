@@ -3,6 +3,7 @@
 use crate::sqlite::BUSY_TIMEOUT_MAX;
 use serval_model::properties::{Faults, Kind, Properties, Property, Reader};
 use std::time::Duration;
+use yesquel::Address;
 use yesquel_sqlite::{DatabaseAddress, DatabaseAddressError, DatabaseLocation};
 
 pub(super) const ADDRESS: Property = Property::serval(
@@ -55,12 +56,8 @@ impl YesquelSqlSettings {
     pub(super) fn read(properties: &Properties) -> Result<YesquelSqlSettings, Faults> {
         let mut reader = Reader::new(properties);
         let known = address(&reader.text(&ADDRESS)).map_err(|error| reader.fault(&ADDRESS, error)).ok();
-        if let Some((
-            _,
-            DatabaseAddress {
-                location: DatabaseLocation::Server(yesquel::Address::Tcp { port: 0, .. }), ..
-            },
-        )) = &known
+        if let Some((_, DatabaseAddress { location: DatabaseLocation::Server(servers), .. })) = &known
+            && servers.iter().any(|address| matches!(address, Address::Tcp { port: 0, .. }))
         {
             reader.fault(&ADDRESS, "has port 0, on which no server listens");
         }

@@ -147,7 +147,9 @@ impl YesquelTree {
                 return Err(self.error(format!("there is nothing: {}", self.load_first())));
             }
             (TreeLocation::Folder(path, options), _) => yesquel::Store::open_with(path, *options),
-            (TreeLocation::Server(address, options), _) => yesquel::Store::connect(address, options.clone()),
+            (TreeLocation::Server(addresses, options), _) => {
+                yesquel::Store::connect_any(addresses, options.clone())
+            }
         };
         let store = store.map_err(|error| self.refused(&error))?;
         let name = &self.settings.database;

@@ -2,13 +2,13 @@
 
 use serval_model::properties::{Faults, Kind, Properties, Property, Reader};
 use std::{fs, path::PathBuf, time::Duration};
-use yesquel::{Address, Durability, LogOptions, SocketOptions};
+use yesquel::{Address, Addresses, Durability, LogOptions, SocketOptions};
 
 pub(super) const ADDRESS: Property = Property::serval(
     "yesquel-tree.address",
     Kind::Text,
-    "Address of the server: host:port, host (port 7411), or the path of a Unix socket. If unset: a \
-     storage server inside Serval, in the folder yesquel-tree.path or, without that, in memory.",
+    "Address of the server: host:port, host (port 7411), or the path of a Unix socket; several of one \
+     cluster are separated by commas. If unset: a storage server inside Serval, in the folder yesquel-tree.path or, without that, in memory.",
 );
 pub(super) const PATH: Property = Property::serval(
     "yesquel-tree.path",
@@ -81,7 +81,7 @@ pub(super) const ALL: &[&Property] = &[
 pub(super) enum TreeLocation {
     Memory,
     Folder(PathBuf, LogOptions),
-    Server(Address, SocketOptions),
+    Server(Addresses, SocketOptions),
 }
 
 /// Values of the properties.
@@ -105,8 +105,8 @@ impl YesquelTreeSettings {
         if path.is_none() && reader.given(&PATH) {
             reader.fault(&PATH, "must name a folder");
         }
-        let place = match (address(&mut reader), path) {
-            (Some(address), None) => TreeLocation::Server(address, socket_options),
+        let place = match (addresses(&mut reader), path) {
+            (Some(addresses), None) => TreeLocation::Server(addresses, socket_options),
             (None, Some(path)) => TreeLocation::Folder(path, options),
             (None, None) => TreeLocation::Memory,
             (Some(_), Some(_)) => {
@@ -123,7 +123,9 @@ impl YesquelTreeSettings {
                 reader.fault(property, "needs yesquel-tree.address");
             }
         }
-        if is_encrypted && !matches!(place, TreeLocation::Server(Address::Tcp { .. }, _)) {
+        if is_encrypted
+            && !matches!(&place, TreeLocation::Server(addresses, _) if !addresses.is_unix_socket())
+        {
             reader.fault(&TLS, "needs a yesquel-tree.address with a host");
         }
         reader.finish()?;
@@ -131,13 +133,16 @@ impl YesquelTreeSettings {
     }
 }
 
-fn address(reader: &mut Reader<'_>) -> Option<Address> {
+fn addresses(reader: &mut Reader<'_>) -> Option<Addresses> {
     let text = reader.optional_text(&ADDRESS)?;
-    let address = text.trim().parse::<Address>();
-    if let Ok(Address::Tcp { port: 0, .. }) = address {
+    let addresses = text.trim().parse::<Addresses>();
+    let has_port_0 = |addresses: &Addresses| {
+        addresses.iter().any(|address| matches!(address, Address::Tcp { port: 0, .. }))
+    };
+    if addresses.as_ref().is_ok_and(has_port_0) {
         reader.fault(&ADDRESS, "has port 0, on which no server listens");
     }
-    address.map_err(|error| reader.fault(&ADDRESS, error)).ok()
+    addresses.map_err(|error| reader.fault(&ADDRESS, error)).ok()
 }
 
 /// Reads the properties for a folder.

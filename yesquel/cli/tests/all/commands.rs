@@ -10,9 +10,9 @@ use std::{
 const PROGRAM: &str = env!("CARGO_BIN_EXE_yesquel");
 
 /// A server, and its output until it was ready.
-struct Server {
+pub(crate) struct Server {
     child: Child,
-    socket: PathBuf,
+    pub(crate) socket: PathBuf,
     said: Vec<String>,
 }
 
@@ -24,7 +24,7 @@ impl Drop for Server {
     }
 }
 
-fn serve(place: &Path, more: &[&str]) -> Server {
+pub(crate) fn serve(place: &Path, more: &[&str]) -> Server {
     let socket = place.join("socket");
     let mut command = Command::new(PROGRAM);
     command.arg("serve").arg("--data").arg(place.join("data")).arg("--listen").arg(&socket).args(more);
@@ -40,7 +40,7 @@ fn serve(place: &Path, more: &[&str]) -> Server {
 }
 
 impl Server {
-    fn run(&self, arguments: &[&str]) -> Output {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
         self.run_with(arguments, b"")
     }
 
@@ -57,14 +57,14 @@ impl Server {
     }
 
     /// Returns the output of a command that succeeds.
-    fn prints(&self, arguments: &[&str]) -> String {
+    pub(crate) fn prints(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
 
     /// Returns the status and message of a command that fails.
-    fn fails(&self, arguments: &[&str]) -> (i32, String) {
+    pub(crate) fn fails(&self, arguments: &[&str]) -> (i32, String) {
         let output = self.run(arguments);
         (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
     }

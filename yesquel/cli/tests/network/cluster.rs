@@ -214,7 +214,7 @@ impl NetworkCluster {
     pub(crate) fn write_much(&self, group: usize) {
         let store = Store::connect(&Place::address(group), self.place.options());
         let put = |store: Store| {
-            let database = store.database_or_create("ballast")?;
+            let database = store.database_or_create(&format!("ballast {group}"))?;
             database.put(database.map("ballast")?, b"key", &[7; 256 << 10])
         };
         let _ = store.and_then(put);

@@ -4,7 +4,10 @@ use super::{GroupCore, Settled};
 use crate::ReplySink;
 use yesquel_engine::{AddressedReply, Caller, ReplyDurability};
 use yesquel_model::{GroupEpoch, ServerId};
-use yesquel_wire::{Destination, GroupLocation, Reply};
+use yesquel_wire::{
+    Destination, GroupLocation, Reply,
+    status::{DirectoryStatus, GroupStatus},
+};
 
 impl GroupCore {
     /// Returns this group, as requests must name it.
@@ -41,6 +44,14 @@ impl GroupCore {
     /// Sets the address of another group, until that group reports another one.
     pub fn set_location(&mut self, group: ServerId, address: &str) {
         self.locations.learn(GroupLocation { group, epoch: GroupEpoch::UNKNOWN, address });
+    }
+
+    /// Returns the groups of the cluster, as this machine knows them.
+    pub fn directory(&self) -> DirectoryStatus {
+        let own = GroupStatus { group: self.engine.server().0, address: self.locations.own().to_owned() };
+        let mut groups: Vec<_> = self.locations.others().chain([own]).collect();
+        groups.sort_by_key(|known| known.group);
+        DirectoryStatus { groups }
     }
 
     /// Returns the address of another group; empty: none is known.

@@ -264,7 +264,7 @@ fn a_commit_waits_for_a_lease_of_rows() {
     let root = "SELECT rootpage FROM sqlite_master WHERE name='t'";
     let number: u32 = connection.query_row(root, [], |row| row.get(0)).unwrap();
     let database = counter.store.database("shop").unwrap();
-    let rows = database.map_by_number(number.into()).unwrap();
+    let rows = database.existing_map(&format!("sql/{number}")).unwrap().unwrap();
     let lease = database.lease::<&[u8]>(rows, .., MINUTE, MINUTE).unwrap();
     thread::scope(|scope| {
         scope.spawn(move || connection.execute_batch("UPDATE t SET n=n+1 WHERE id=1").unwrap());

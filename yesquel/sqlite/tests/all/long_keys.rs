@@ -147,7 +147,7 @@ fn keys_that_an_older_version_has_not_cut_keep_their_order() {
     // SAFETY: it is open.
     let trees = unsafe { DatabaseTrees::of(ours.handle(), "main") }.unwrap();
     let root = ours.query_row("SELECT rootpage FROM sqlite_schema", [], |row| row.get::<_, u32>(0)).unwrap();
-    let map = trees.database().map_by_number(u64::from(root)).unwrap();
+    let map = trees.map(root).unwrap();
     let mut transaction = trees.database().begin();
     let entries: Vec<_> = transaction.range::<&[u8]>(map, ..).collect::<Result<_, _>>().unwrap();
     assert_eq!(entries.len(), texts.len());

@@ -4,6 +4,7 @@
 
 mod attached;
 mod bulk_load;
+mod cluster;
 mod collations;
 mod concurrency;
 mod copy;

@@ -1,6 +1,6 @@
 //! Addresses of servers.
 
-use std::{fmt, path::PathBuf, str::FromStr};
+use std::{fmt, ops::Deref, path::PathBuf, str::FromStr};
 use thiserror::Error;
 
 /// Default port.
@@ -80,9 +80,73 @@ impl fmt::Display for Address {
     }
 }
 
+/// Addresses of one cluster: at least one, separated by commas. A client needs one of them. A path
+/// of a Unix socket is alone, and may have commas.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Addresses(Vec<Address>);
+
+impl Addresses {
+    /// Whether it is a Unix socket, on this machine.
+    pub fn is_unix_socket(&self) -> bool {
+        self.0.iter().any(|address| matches!(address, Address::Unix(_)))
+    }
+}
+
+impl Deref for Addresses {
+    type Target = [Address];
+
+    fn deref(&self) -> &[Address] {
+        &self.0
+    }
+}
+
+impl From<Address> for Addresses {
+    fn from(address: Address) -> Addresses {
+        Addresses(vec![address])
+    }
+}
+
+impl FromStr for Addresses {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Addresses, AddressError> {
+        let is_path = text.contains('/') || text.starts_with("unix:");
+        if is_path || !text.contains(',') {
+            return Ok(text.parse::<Address>()?.into());
+        }
+        text.split(',').map(str::parse).collect::<Result<_, _>>().map(Addresses)
+    }
+}
+
+impl fmt::Display for Addresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().enumerate().try_for_each(|(at, address)| match at {
+            0 => write!(f, "{address}"),
+            _ => write!(f, ",{address}"),
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn several_addresses_are_separated_by_commas() {
+        for (text, count, shown) in [
+            ("a", 1, "a:7411"),
+            ("a:1,[::1]:2,c", 3, "a:1,[::1]:2,c:7411"),
+            ("/run/y,z", 1, "unix:/run/y,z"),
+            ("unix:y,z", 1, "unix:y,z"),
+        ] {
+            let addresses: Addresses = text.parse().unwrap();
+            assert_eq!((addresses.len(), addresses.to_string().as_str()), (count, shown));
+            assert_eq!(shown.parse(), Ok(addresses));
+        }
+        for wrong in ["", ",", "a,", ",a", "a:1,b:x"] {
+            assert!(wrong.parse::<Addresses>().is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn addresses_are_hosts_ports_and_paths() {

@@ -39,6 +39,10 @@ impl fmt::Display for ConnectStep {
     }
 }
 
+fn listed(errors: &[ConnectError]) -> String {
+    errors.iter().map(ConnectError::to_string).collect::<Vec<_>>().join("; ")
+}
+
 impl ConnectStep {
     fn advice(self) -> &'static str {
         match self {
@@ -55,6 +59,9 @@ impl ConnectStep {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConnectError {
+    /// No server of several answers.
+    #[error("none of the servers can be connected to: {}", listed(.0))]
+    NoneAnswers(Vec<ConnectError>),
     /// The operating system reports an error.
     #[error("{address}: {error}")]
     Io {

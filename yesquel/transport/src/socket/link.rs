@@ -13,7 +13,10 @@ use crate::{
     wait::{CHECK_EVERY, check_cancelled},
 };
 use std::{
-    sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -60,6 +63,16 @@ impl ClientIdentity {
         self.met(address, |known| ServerConnection::connect(address, client, options, known))
     }
 
+    /// Connects to an address within a time.
+    pub(super) fn connect_within(
+        &self,
+        address: &Address,
+        connect_timeout: Duration,
+    ) -> Result<ServerConnection, ConnectError> {
+        let options = SocketOptions { connect_timeout, ..self.options.clone() };
+        self.connect(address, self.client, &options)
+    }
+
     /// Connects for notices, at a Unix socket.
     pub(super) fn connect_watcher(&self, address: &Address) -> Result<ServerConnection, ConnectError> {
         self.met(address, |known| {
@@ -98,6 +111,8 @@ pub(super) struct ServerLink {
     connecting: Mutex<Connecting>,
     /// Signals that a connection attempt has ended.
     tried: Condvar,
+    /// Whether the group is at a Unix socket. Reads look at it without the lock.
+    is_at_unix_socket: AtomicBool,
     /// Further connections, for few threads.
     pub(super) lanes: Lanes,
     pub(super) watching: Watching,
@@ -113,6 +128,10 @@ struct Connecting {
     failed: Option<String>,
 }
 
+fn is_unix_socket(route: &GroupRoute<Address>) -> bool {
+    matches!(route.address(), Some(Address::Unix(_)))
+}
+
 impl ServerLink {
     /// Creates a link that is not connected.
     pub(super) fn to_group(server: ServerId, address: Option<Address>) -> ServerLink {
@@ -120,6 +139,7 @@ impl ServerLink {
         let destination = route.destination().encode();
         ServerLink {
             server,
+            is_at_unix_socket: is_unix_socket(&route).into(),
             state: Mutex::new(LinkState { route, destination, connection: None }),
             connecting: Mutex::default(),
             tried: Condvar::new(),
@@ -132,13 +152,25 @@ impl ServerLink {
     /// Connects to the server at an address.
     pub(super) fn connect(address: &Address, identity: &ClientIdentity) -> Result<ServerLink, ConnectError> {
         let connection = identity.connect(address, identity.client, &identity.options)?;
+        Ok(ServerLink::connected(address, connection))
+    }
+
+    /// Creates a link with a connection to an address.
+    fn connected(address: &Address, connection: ServerConnection) -> ServerLink {
         let link = ServerLink::to_group(connection.server, Some(address.clone()));
         link.state().connected(Arc::new(connection));
-        Ok(link)
+        link
     }
 
     fn state(&self) -> MutexGuard<'_, LinkState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An attempt to connect has failed.
+    fn failed(&self) {
+        let mut state = self.state();
+        state.route.failed();
+        self.is_at_unix_socket.store(is_unix_socket(&state.route), Relaxed);
     }
 
     fn connecting(&self) -> MutexGuard<'_, Connecting> {
@@ -162,7 +194,7 @@ impl ServerLink {
 
     /// Whether the group is at a Unix socket.
     pub(super) fn is_at_unix_socket(&self) -> bool {
-        matches!(self.state().route.address(), Some(Address::Unix(_)))
+        self.is_at_unix_socket.load(Relaxed)
     }
 
     pub(super) fn address(&self) -> Option<Address> {
@@ -176,6 +208,7 @@ impl ServerLink {
         let before = state.route.address().cloned();
         let knows_more = state.route.correct(correction, is_connected);
         state.destination = state.route.destination().encode();
+        self.is_at_unix_socket.store(is_unix_socket(&state.route), Relaxed);
         let has_moved = state.route.address() != before.as_ref();
         let left = if has_moved { state.connection.take() } else { None };
         drop(state);
@@ -253,12 +286,12 @@ impl ServerLink {
                 Err(ref error)
                     if Instant::now() + AGAIN_AFTER < until && error.may_pass() && !check_cancelled() =>
                 {
-                    self.state().route.failed();
+                    self.failed();
                     self.connecting().failed = connected.err().map(|error| error.to_string());
                     thread::sleep(AGAIN_AFTER);
                 }
                 Err(error) => {
-                    self.state().route.failed();
+                    self.failed();
                     return Err(error.to_string());
                 }
             }
@@ -342,6 +375,20 @@ impl LinkList {
                 Some(there) if there.server == group => return there,
                 Some(there) => place = &there.next,
                 None => {}
+            }
+        }
+    }
+
+    /// Adds a connection to an address, unless there is one to the same group.
+    pub(super) fn enter(&self, address: &Address, connection: ServerConnection) {
+        match self.find(connection.server) {
+            None => {
+                self.add(ServerLink::connected(address, connection));
+            }
+            Some(link) if link.open().is_some() => {}
+            Some(link) => {
+                link.state().connected(Arc::new(connection));
+                link.lanes.forget_free();
             }
         }
     }

@@ -14,7 +14,7 @@ mod lost_connection;
 mod reply_slots;
 mod watching;
 
-pub use address::{Address, AddressError, DEFAULT_PORT};
+pub use address::{Address, AddressError, Addresses, DEFAULT_PORT};
 pub use connect_error::{ConnectError, ConnectStep, KnownCluster};
 
 use crate::{
@@ -87,6 +87,8 @@ struct SharedLinks {
     /// The process that made it, see [`fork`].
     generation: u32,
     identity: ClientIdentity,
+    /// Addresses of the cluster that were given first, of whatever groups.
+    entries: Vec<Address>,
     heartbeats: OnceLock<Arc<dyn HeartbeatSource>>,
     /// Whether the last handle is gone, for the heartbeat thread.
     ended: Mutex<bool>,
@@ -167,7 +169,21 @@ impl SocketTransport {
         for address in addresses {
             links.add(ServerLink::connect(address, &identity)?);
         }
-        SocketTransport::around(links, identity, addresses.first())
+        SocketTransport::around(links, identity, addresses)
+    }
+
+    /// Connects to a cluster by the first of these addresses at which a server answers. All of them
+    /// share the time limit of a connection. The transport learns from a server where the others
+    /// are, and takes the other addresses when it has no connection left.
+    pub fn connect_any(
+        addresses: &[Address],
+        client: u64,
+        options: SocketOptions,
+    ) -> Result<SocketTransport, ConnectError> {
+        let identity = ClientIdentity::new(client, options);
+        let links = LinkList::default();
+        enter(&links, addresses, &identity)?;
+        SocketTransport::around(links, identity, addresses)
     }
 
     /// Creates a transport to groups at addresses, which are connected to when they are called.
@@ -180,24 +196,25 @@ impl SocketTransport {
         let options = SocketOptions { cluster: Some(membership.cluster), ..options };
         let identity = ClientIdentity::new(client, options);
         identity.belong(membership);
-        let (links, mut first) = (LinkList::default(), None);
+        let (links, mut addresses) = (LinkList::default(), Vec::new());
         for (group, address) in groups {
             links.add(ServerLink::to_group(group, Some(address.clone())));
-            first = first.or(Some(address));
+            addresses.push(address.clone());
         }
-        SocketTransport::around(links, identity, first)
+        SocketTransport::around(links, identity, &addresses)
     }
 
     fn around(
         links: LinkList,
         identity: ClientIdentity,
-        first: Option<&Address>,
+        addresses: &[Address],
     ) -> Result<SocketTransport, ConnectError> {
         let (heartbeats, ended) = (OnceLock::new(), Mutex::new(false));
         let shared = Arc::new(SharedLinks {
             links,
             generation: fork::generation(),
             identity,
+            entries: addresses.to_vec(),
             heartbeats,
             ended,
             end: Condvar::new(),
@@ -205,7 +222,7 @@ impl SocketTransport {
         let weak = Arc::downgrade(&shared);
         let thread = thread::Builder::new().name("yesquel-news".to_owned());
         let spawned = thread.spawn(move || SharedLinks::report(&weak));
-        if let (Err(error), Some(address)) = (spawned, first) {
+        if let (Err(error), Some(address)) = (spawned, addresses.first()) {
             return Err(ConnectError::Io { address: address.clone(), error });
         }
         Ok(SocketTransport(Arc::new(SocketHandle(shared))))
@@ -239,6 +256,32 @@ fn place(link: Option<&ServerLink>, server: ServerId) -> String {
     address.map_or_else(|| format!("server {}", server.0), |address| address.to_string())
 }
 
+/// Connects to the first of some addresses at which a server answers.
+fn enter(links: &LinkList, addresses: &[Address], identity: &ClientIdentity) -> Result<(), ConnectError> {
+    let until = Instant::now() + identity.options.connect_timeout;
+    let mut left = identity.options.connect_timeout;
+    let mut failed = Vec::new();
+    for (tried, address) in addresses.iter().enumerate() {
+        // A machine that is down may not even refuse the connection: leave time for the others.
+        let share = left / (addresses.len() - tried) as u32;
+        match identity.connect_within(address, share) {
+            Ok(connection) => {
+                links.enter(address, connection);
+                return Ok(());
+            }
+            Err(error) => failed.push(error),
+        }
+        left = until.saturating_duration_since(Instant::now());
+        if was_cancelled() {
+            break;
+        }
+    }
+    Err(match failed.len() {
+        1 => failed.remove(0),
+        _ => ConnectError::NoneAnswers(failed),
+    })
+}
+
 /// Where a request goes.
 struct Route<'a> {
     connection: Arc<ServerConnection>,
@@ -269,6 +312,17 @@ impl SharedLinks {
             return Err(failed);
         }
         let destination = Destination { group: server, epoch: GroupEpoch::UNKNOWN }.encode();
+        let mut others = self.links.connections_but(server);
+        if let Some(connection) = others.next() {
+            return Ok(Route { connection, destination, lanes: None });
+        }
+        // The last connection is gone. With one address there is no other way.
+        if self.entries.len() < 2 || enter(&self.links, &self.entries, &self.identity).is_err() {
+            return Err(failed);
+        }
+        if let Some((connection, destination)) = link.and_then(ServerLink::open) {
+            return Ok(Route { connection, destination, lanes: None });
+        }
         let connection = self.links.connections_but(server).next().ok_or(failed)?;
         Ok(Route { connection, destination, lanes: None })
     }

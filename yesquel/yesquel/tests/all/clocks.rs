@@ -77,13 +77,18 @@ impl Cluster {
     /// Writes and reads at a server. Returns how far its clock is ahead of this machine's.
     fn use_server(&self, number: usize) -> i64 {
         let store = self.connect(number).unwrap();
-        let database = store.database("d").or_else(|_| store.create_database("d")).unwrap();
+        let database = store.database_or_create(&database_of(number)).unwrap();
         let map = database.map("m").unwrap();
         database.put(map, b"k", b"v").unwrap();
         assert_eq!(database.get(map, b"k").unwrap().as_deref(), Some(&b"v"[..]));
         let (now, clock) = (WallTime::default().now(), Timestamp(self.servers[number].status().clock));
         clock.ms() as i64 - now.wall_ms as i64
     }
+}
+
+/// The name of a server's own database.
+fn database_of(number: usize) -> String {
+    format!("of {number}")
 }
 
 fn refuses_for_its_clock(error: &yesquel::Error) -> bool {
@@ -115,10 +120,11 @@ fn a_clock_that_jumps_while_the_server_runs_disturbs_no_other_server() {
         cluster.use_server(number);
     });
     let store = cluster.connect(2).unwrap();
-    let database = store.database("d").unwrap();
+    let database = store.database(&database_of(2)).unwrap();
+    let map = database.map("m").unwrap();
     cluster.times[2].ahead_ms.store(HOUR_MS, Relaxed);
     cluster.wait_until(2, |state| matches!(state, ClockState::Differs { .. }));
-    let error = database.map("m").unwrap_err();
+    let error = database.get(map, b"k").unwrap_err();
     assert!(matches!(error, yesquel::Error::ClockDiffers(_)), "{error:?}");
     assert!(refuses_for_its_clock(&cluster.connect(2).unwrap_err()));
     for number in [0, 1] {

@@ -5,6 +5,7 @@
 mod budget;
 mod bulk_load;
 mod clocks;
+mod cluster;
 mod connecting;
 mod hermitage;
 mod histories;

@@ -427,7 +427,7 @@ fn maps_are_created_and_dropped_by_a_transaction() {
         })
         .unwrap();
     assert_eq!(shop.existing_map(&name(made.tree())).unwrap(), Some(made));
-    assert_eq!(shop.map_by_number(made.tree()), Some(made));
+    assert_eq!(made.with_number(made.tree()), Some(made));
     assert_eq!(shop.get(made, b"a").unwrap().as_deref(), Some(&b"1"[..]));
 
     let mut transaction = shop.begin();

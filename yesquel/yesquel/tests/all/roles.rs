@@ -87,6 +87,7 @@ fn messages() -> Vec<Message> {
         Request::Inspect { tree: None },
         Request::Inspect { tree: Some(tree) },
         Request::InspectAfter { node },
+        Request::Directory,
     ];
     let mut all: Vec<Message> = for_all.iter().map(|request| message(request, true)).collect();
     all.extend([OWN, OTHER].map(|client| message(&ended(client), false)));

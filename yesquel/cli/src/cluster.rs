@@ -1,0 +1,145 @@
+//! `yesquel cluster`: shows the groups of a cluster.
+
+use crate::{connect::ServerArguments, failure::CliError, show};
+use anstyle::Style;
+use clap::{Args, Subcommand};
+use serde_json::json;
+use std::{collections::BTreeMap, io::Write};
+use yesquel::{
+    ServerId, Store,
+    status::{GroupStatus, ServerStatus},
+};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClusterCommand {
+    /// List the groups: where they are, whether they serve, and how much they hold
+    Status(ClusterStatusArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ClusterStatusArguments {
+    #[command(flatten)]
+    server: ServerArguments,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// A group, and what its server says, or why it says nothing.
+struct FoundGroup {
+    group: GroupStatus,
+    status: Result<ServerStatus, yesquel::Error>,
+}
+
+impl FoundGroup {
+    fn serves(&self) -> bool {
+        self.status.as_ref().is_ok_and(|status| status.peers.not_serving.is_none())
+    }
+}
+
+pub(crate) fn run(command: &ClusterCommand) -> Result<(), CliError> {
+    let ClusterCommand::Status(arguments) = command;
+    let store = arguments.server.connect()?;
+    let groups = store.directory()?.groups.into_iter().map(|group| {
+        let status = store.status_of(ServerId(group.group));
+        FoundGroup { group, status }
+    });
+    let groups: Vec<FoundGroup> = groups.collect();
+    // The home group, which has their names, may not answer.
+    let databases = store.databases_by_group().ok();
+    let text = if arguments.json {
+        json_of(&store, &groups, databases.as_ref()).to_string() + "\n"
+    } else {
+        text_of(&store, &groups, databases.as_ref())
+    };
+    let mut out = anstream::stdout();
+    out.write_all(text.as_bytes())?;
+    out.flush()?;
+    match groups.iter().filter(|found| !found.serves()).count() {
+        0 => Ok(()),
+        unserved => Err(CliError::Unserved(unserved, groups.len())),
+    }
+}
+
+type Databases = BTreeMap<ServerId, usize>;
+
+fn count_of(databases: Option<&Databases>, group: &GroupStatus) -> Option<usize> {
+    databases.map(|counts| counts.get(&ServerId(group.group)).copied().unwrap_or_default())
+}
+
+fn json_of(store: &Store, groups: &[FoundGroup], databases: Option<&Databases>) -> serde_json::Value {
+    let groups: Vec<_> = groups
+        .iter()
+        .map(|FoundGroup { group, status }| {
+            json!({
+                "group": group.group,
+                "address": group.address,
+                "databases": count_of(databases, group),
+                "error": status.as_ref().err().map(ToString::to_string),
+                "status": status.as_ref().ok(),
+            })
+        })
+        .collect();
+    json!({ "cluster": store.cluster().to_string(), "home_group": store.home_group().0, "groups": groups })
+}
+
+fn text_of(store: &Store, groups: &[FoundGroup], databases: Option<&Databases>) -> String {
+    const HEADS: [&str; 8] =
+        ["group", "address", "databases", "memory", "records", "in doubt", "release", "up"];
+    let rows: Vec<_> = groups.iter().map(|found| row(store, found, databases)).collect();
+    let mut widths = HEADS.map(str::len);
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(&row.cells) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |cells: &[String]| {
+        let cells = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    let bold = Style::new().bold();
+    let heads = line(&HEADS.map(str::to_owned));
+    let mut text = format!("cluster {}\n\n{bold}{heads}{bold:#}\n", store.cluster());
+    for row in &rows {
+        text.push_str(&line(&row.cells));
+        text.push('\n');
+    }
+    let bad = anstyle::AnsiColor::Red.on_default();
+    for (row, FoundGroup { group, .. }) in rows.iter().zip(groups) {
+        if let Some(problem) = &row.problem {
+            text.push_str(&format!("\n{bad}group {}: {problem}{bad:#}\n", group.group));
+        }
+    }
+    text
+}
+
+/// A line of the table.
+struct TableRow {
+    cells: Vec<String>,
+    /// Why the group does not serve, or not everything.
+    problem: Option<String>,
+}
+
+fn row(store: &Store, FoundGroup { group, status }: &FoundGroup, databases: Option<&Databases>) -> TableRow {
+    let home = if ServerId(group.group) == store.home_group() { " (home)" } else { "" };
+    let count = count_of(databases, group).map_or_else(|| "?".to_owned(), |count| count.to_string());
+    let mut cells = vec![format!("{}{home}", group.group), group.address.clone(), count];
+    let problem = match status {
+        Ok(status) => {
+            cells.extend([
+                show::bytes(status.memory.bytes),
+                show::count(status.log.lsn),
+                show::count(status.transactions.undecided),
+                status.version.clone(),
+                show::duration(status.uptime_ms),
+            ]);
+            let disk = status.log.failed.as_ref().map(|why| format!("takes no writes: {why}"));
+            status.peers.not_serving.as_ref().map(|why| format!("serves nothing: {why}")).or(disk)
+        }
+        Err(error) => {
+            cells.push("does not answer".to_owned());
+            Some(error.to_string())
+        }
+    };
+    TableRow { cells, problem }
+}
