@@ -6,9 +6,12 @@ use crate::{
     in_flight::InFlight,
     watches::{LOST, VALID, first_end},
 };
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering::Acquire},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Acquire},
+    },
+    time::Duration,
 };
 use yesquel_model::{NodeId, Refusal, ServerId, Timestamp};
 use yesquel_transport::{Transport, WatchEvent};
@@ -111,12 +114,17 @@ impl<T: Transport> Client<T> {
     /// Takes the notices of all changes at a server that were acknowledged to any client before
     /// this call. Costs no round trip. Returns false if another thread waits for a reply there.
     pub fn take_notices(&self, server: ServerId) -> bool {
-        self.transport.take_notices(server, false, &mut |event| self.on_watch_event(server, event))
+        self.transport.take_notices(server, &mut |event| self.on_watch_event(server, event))
     }
 
     /// Like [`take_notices`](Self::take_notices), after the other thread.
-    pub(crate) fn wait_for_notices(&self, server: ServerId) {
-        self.transport.take_notices(server, true, &mut |event| self.on_watch_event(server, event));
+    pub(crate) async fn wait_for_notices(&self, server: ServerId) {
+        self.transport.wait_for_notices(server, &mut |event| self.on_watch_event(server, event)).await;
+    }
+
+    /// The time of a monotonic clock.
+    pub fn uptime(&self) -> Duration {
+        self.transport.uptime()
     }
 
     /// Whether nodes of a server can be watched.
@@ -130,9 +138,9 @@ impl<T: Transport> Client<T> {
     }
 
     /// Sends a question by the connection for watches; `None` if there is none.
-    pub(crate) fn ask_watching(&self, server: ServerId, request: &[u8]) -> Option<Vec<u8>> {
-        let reply =
-            self.transport.ask_watching(server, request, &mut |event| self.on_watch_event(server, event))?;
+    pub(crate) async fn ask_watching(&self, server: ServerId, request: &[u8]) -> Option<Vec<u8>> {
+        let mut see = |event| self.on_watch_event(server, event);
+        let reply = self.transport.ask_watching(server, request, &mut see).await?;
         self.counters.sent(request.len());
         self.counters.received(reply.len());
         Some(reply)

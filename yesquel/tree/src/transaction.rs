@@ -33,6 +33,8 @@ pub struct TreeTransaction<'a, T> {
     pub(crate) view: ReadView,
     /// Number of reads that asked a server.
     asked: u64,
+    /// Number of watched leaves that were read without asking.
+    pub(crate) used_watched: u64,
     /// Keeps the snapshot's versions on the servers.
     held: Option<SnapshotHold<'a>>,
     pub(crate) writes: SmallMap<NodeId, BTreeMap<Key, BufferedWrite>>,
@@ -98,6 +100,7 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
             trees,
             view: snapshot.into(),
             asked: 0,
+            used_watched: 0,
             held: snapshot.map(|snapshot| trees.client.hold(snapshot)),
             writes: SmallMap::default(),
             ranges: Vec::new(),
@@ -134,6 +137,11 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
     /// may [prefetch](Self::get_near).
     pub fn asked(&self) -> u64 {
         self.asked
+    }
+
+    /// Returns how often a [watched](Self::use_watched) leaf was used without asking its server.
+    pub fn used_watched(&self) -> u64 {
+        self.used_watched
     }
 
     /// Raises the number of read bytes cached for later reads, by default 16 MiB. When the limit is
@@ -195,7 +203,7 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
         let goal = Goal::At(key);
         let mut page = self.watched(tree, leaf, goal);
         if page.is_none() {
-            page = self.watch(tree, leaf, goal)?;
+            page = self.watch(tree, leaf, goal).await?;
         }
         if let Some(page) = page {
             return self.on_page(tree, &page, key).await;
@@ -363,7 +371,7 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
         if let Some(page) = self.watched(tree, guess.leaf, goal) {
             return Ok(page);
         }
-        if let Some(page) = self.watch(tree, guess.leaf, goal)? {
+        if let Some(page) = self.watch(tree, guess.leaf, goal).await? {
             return Ok(page);
         }
         self.asked += 1;

@@ -48,12 +48,13 @@ impl<T: Transport> TreeTransaction<'_, T> {
             self.noticed_at = Some(self.view.snapshot);
         }
         let page = leaves.get(&mut self.view, may_use_now, node, goal)?;
+        self.used_watched += 1;
         Some(self.pages.keep_shared(tree.root, page))
     }
 
     /// Before a read that asks a server: reads the whole leaf and watches it, if it was read often.
     /// `None`: read it in the usual way.
-    pub(crate) fn watch(
+    pub(crate) async fn watch(
         &mut self,
         tree: Tree,
         node: NodeId,
@@ -61,16 +62,27 @@ impl<T: Transport> TreeTransaction<'_, T> {
     ) -> Result<Option<Arc<Page>>, TreeError> {
         let trees = self.trees;
         let end_all = || trees.client.end_watches(node.server);
-        if !self.may_watch() || !trees.watched.is_wanted(node, end_all) {
+        if !self.may_watch() || !trees.watched.is_wanted(node, trees.client.uptime(), end_all) {
             return Ok(None);
         }
+        // It is rare, and its state would make the state of each read larger.
+        Box::pin(self.watch_now(tree, node, goal)).await
+    }
+
+    async fn watch_now(
+        &mut self,
+        tree: Tree,
+        node: NodeId,
+        goal: Goal<'_>,
+    ) -> Result<Option<Arc<Page>>, TreeError> {
+        let trees = self.trees;
         let near = match goal {
             Goal::At(key) => Some(key.into()),
             Goal::Below(_) => None,
         };
         let all = Scan { near, bytes_max: PageRequest::BYTES_MAX, ..Scan::all() };
         let question = Question::Scan { node, scan: all.into() };
-        let Some((reply, watch)) = trees.client.watch_at(&mut self.view, node, question)? else {
+        let Some((reply, watch)) = trees.client.watch_at(&mut self.view, node, question).await? else {
             return Ok(None);
         };
         self.note_asked();
