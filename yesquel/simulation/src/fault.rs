@@ -310,10 +310,10 @@ pub fn draw_faults(random: &mut Random) -> Vec<InjectedFault> {
 /// Draws whether and where the clients of a run watch nodes, and the faults of that.
 pub fn draw_watching(random: &mut Random, servers: usize, is_calm: bool) -> Vec<InjectedFault> {
     let all = (1 << servers) - 1;
-    let servers_watched = match random.next(4) {
+    let servers_watched = match random.next(6) {
         0 => random.next(all + 1),
-        1 => 0,
-        _ => all,
+        1 | 2 => all,
+        _ => 0,
     };
     if servers_watched == 0 {
         return Vec::new();

@@ -132,7 +132,7 @@ pub(crate) fn steps(seed: u64) -> Vec<Step> {
     let mut watching = Random::new(seed ^ WATCHING);
     let is_calm = !faults.iter().any(InjectedFault::is_adverse);
     let watches = draw_watching(&mut watching, server_count(&faults), is_calm);
-    let readers = if watches.is_empty() { 0 } else { 1 + watching.next(3) };
+    let watches_any = !watches.is_empty();
     faults.extend(watches);
     let mut steps: Vec<Step> = faults.into_iter().map(Step::Fault).collect();
     let slow = [1_000, 40_000, 200_000][random.next(3) as usize];
@@ -145,18 +145,25 @@ pub(crate) fn steps(seed: u64) -> Vec<Step> {
     let mut add = |random: &mut Random, steps: &mut Vec<Step>| {
         let place = steps.len();
         transaction(random, load, steps);
-        if readers == 0 {
+        if !watches_any {
             return;
         }
-        if watching.next(2) == 0 {
+        match watching.next(5) {
+            // A run takes no longer than one without watches.
+            0 | 1 => {
+                steps.truncate(place);
+                for _ in 0..1 + watching.next(2) {
+                    reader(&mut watching, load, watched, steps);
+                }
+            }
             // The transaction uses watched leaves, and perhaps is said to only read.
-            let Some(Step::Act { task, .. }) = steps.get(place) else { return };
-            let act = Act::UseWatched { slot: watched, only_reads: watching.next(3) == 0 };
-            let first = Step::Act { task: *task, pause_us: 0, act };
-            steps.insert(place, first);
-        }
-        for _ in 0..watching.next(1 + readers) {
-            reader(&mut watching, load, watched, steps);
+            2 | 3 => {
+                let Some(Step::Act { task, .. }) = steps.get(place) else { return };
+                let act = Act::UseWatched { slot: watched, only_reads: watching.next(3) == 0 };
+                let first = Step::Act { task: *task, pause_us: 0, act };
+                steps.insert(place, first);
+            }
+            _ => {}
         }
     };
     for _ in 0..20 + random.next(70) {
