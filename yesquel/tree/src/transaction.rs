@@ -51,8 +51,8 @@ pub struct TreeTransaction<'a, T> {
     pub(crate) undo_log: UndoLog,
     pub(crate) pages: Pages,
     pub(crate) watch_use: WatchUse,
-    /// For which snapshot the notices of changes were taken.
-    pub(crate) noticed_at: Option<Option<Timestamp>>,
+    /// The server whose notices of changes were taken last, and for which snapshot.
+    pub(crate) noticed_at: Option<(ServerId, Option<Timestamp>)>,
     /// Ranges that cursors need not search again.
     pub(crate) gaps: Gaps,
 }

@@ -41,11 +41,12 @@ impl<T: Transport> TreeTransaction<'_, T> {
         if self.view.snapshot.is_none() && !(may_use_now && self.view.all_answered()) {
             return None;
         }
-        if self.noticed_at != Some(self.view.snapshot) {
+        let now = Some((node.server, self.view.snapshot));
+        if self.noticed_at != now {
             if !self.trees.client.take_notices(node.server) {
                 return None;
             }
-            self.noticed_at = Some(self.view.snapshot);
+            self.noticed_at = now;
         }
         let page = leaves.get(&mut self.view, may_use_now, node, goal)?;
         self.used_watched += 1;
