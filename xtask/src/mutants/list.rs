@@ -438,8 +438,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "notices_after_first_read",
         rule: "tree.md, watched leaves: notices are taken before the first read",
         file: "yesquel/tree/src/watch.rs",
-        find: "if self.noticed_at != Some(self.view.snapshot) {",
-        replace: "if self.noticed_at != Some(self.view.snapshot) && !(MUTANT && self.used_watched == 0) {",
+        find: "if self.noticed_at != now {",
+        replace: "if self.noticed_at != now && !(MUTANT && self.used_watched == 0) {",
         simulation: "cluster",
     },
     Mutant {
@@ -508,6 +508,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "yesquel/client/src/watch.rs",
         find: "ended_at == VALID || ended_at > snapshot.0",
         replace: "MUTANT || ended_at == VALID || ended_at > snapshot.0",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "notices_of_another_server",
+        rule: "tree.md, watched leaves: the notices of the server whose leaf is used",
+        file: "yesquel/tree/src/watch.rs",
+        find: "let now = Some((node.server, self.view.snapshot));",
+        replace: "let of = if MUTANT { ServerId(0) } else { node.server };
+        let now = Some((of, self.view.snapshot));",
         simulation: "cluster",
     },
 ];

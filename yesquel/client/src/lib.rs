@@ -72,7 +72,8 @@ impl<T: Transport> Client<T> {
         &self.counters
     }
 
-    fn seen(&self) -> Timestamp {
+    /// The highest timestamp that the client has seen.
+    pub fn seen(&self) -> Timestamp {
         Timestamp(self.seen.load(Relaxed))
     }
 

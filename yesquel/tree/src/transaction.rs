@@ -53,6 +53,8 @@ pub struct TreeTransaction<'a, T> {
     pub(crate) watch_use: WatchUse,
     /// The server whose notices of changes were taken last, and for which snapshot.
     pub(crate) noticed_at: Option<(ServerId, Option<Timestamp>)>,
+    /// What the client had seen before that.
+    pub(crate) noticed_seen: Timestamp,
     /// Ranges that cursors need not search again.
     pub(crate) gaps: Gaps,
 }
@@ -113,6 +115,7 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
             pages: Pages::default(),
             watch_use: WatchUse::default(),
             noticed_at: None,
+            noticed_seen: Timestamp::ZERO,
             gaps: Gaps::default(),
         }
     }

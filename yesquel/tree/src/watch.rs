@@ -43,12 +43,15 @@ impl<T: Transport> TreeTransaction<'_, T> {
         }
         let now = Some((node.server, self.view.snapshot));
         if self.noticed_at != now {
+            // Before the notices: later replies may tell of changes whose notices are not taken here.
+            let seen = self.trees.client.seen();
             if !self.trees.client.take_notices(node.server) {
                 return None;
             }
-            self.noticed_at = now;
+            (self.noticed_at, self.noticed_seen) = (now, seen);
         }
-        let page = leaves.get(&mut self.view, may_use_now, node, goal)?;
+        let at_present = (may_use_now, self.noticed_seen);
+        let page = leaves.get(&mut self.view, at_present, node, goal)?;
         self.used_watched += 1;
         Some(self.pages.keep_shared(tree.root, page))
     }

@@ -147,11 +147,11 @@ impl WatchedLeaves {
     }
 
     /// Returns a leaf for a read view, if the goal is in it. `may_use_now`: the view needs no
-    /// snapshot.
+    /// snapshot. The client has seen timestamps up to `seen`.
     pub(crate) fn get(
         &self,
         view: &mut ReadView,
-        may_use_now: bool,
+        (may_use_now, seen): (bool, Timestamp),
         node: NodeId,
         goal: Goal<'_>,
     ) -> Option<Arc<Page>> {
@@ -165,7 +165,7 @@ impl WatchedLeaves {
                 may_use_now
                     && leaf.watch.is_valid()
                     && goal.is_in(&leaf.page.fence)
-                    && view.use_watched(&leaf.watch)
+                    && view.use_watched(&leaf.watch, seen)
             }
         };
         let page = (is_right && goal.is_in(&leaf.page.fence)).then(|| Arc::clone(&leaf.page));
