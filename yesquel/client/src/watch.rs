@@ -192,8 +192,7 @@ mod tests {
     fn the_snapshot_before_a_change_shows_what_the_client_has_seen() {
         for seen in [60, 100, 120] {
             let outcome = snapshot_after_change(seen);
-            let is_refused =
-                matches!(outcome, Err(RequestError::Refused(Refusal::SnapshotTooOld { .. })));
+            let is_refused = matches!(outcome, Err(RequestError::Refused(Refusal::SnapshotTooOld { .. })));
             assert!(is_refused, "{seen}: {outcome:?}");
         }
     }

@@ -9,9 +9,7 @@ use yesquel_embedded::EmbeddedServer;
 use yesquel_engine::{Caller, EngineSettings, Now};
 use yesquel_model::{ClusterMembership, ServerId};
 use yesquel_server::{LOCAL_CONNECTION, ReplySink, Time};
-use yesquel_transport::{
-    HeartbeatSource, LostCall, ReplyHandler, SeeEvent, Transport, WatchEvent, block_on,
-};
+use yesquel_transport::{HeartbeatSource, LostCall, ReplyHandler, SeeEvent, Transport, WatchEvent, block_on};
 use yesquel_tree::{Tree, Trees};
 use yesquel_wire::Notice;
 
@@ -103,8 +101,7 @@ impl Transport for Watchable {
 #[test]
 fn notices_are_taken_at_the_server_of_the_leaf() {
     let servers = Watchable::new();
-    let (reader, writer) =
-        (Trees::new(Client::new(&servers, 1)), Trees::new(Client::new(&servers, 2)));
+    let (reader, writer) = (Trees::new(Client::new(&servers, 1)), Trees::new(Client::new(&servers, 2)));
     let [elsewhere, watched, other] =
         [0, 1, 1].map(|server| block_on(writer.create(ServerId(server))).unwrap());
     let put = |tree: Tree, value: &[u8]| {
