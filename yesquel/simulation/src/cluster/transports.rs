@@ -222,12 +222,13 @@ impl Transport for Network {
     async fn wait_for_notices(&self, server: ServerId, see: SeeEvent<'_>) {
         let mut see = self.counting(see);
         poll_fn(|context| {
-            self.with_watch(server, |watch| match watch.is_asking {
-                true => {
+            self.with_watch(server, |watch| {
+                if watch.is_asking {
                     watch.waiting.push(context.waker().clone());
-                    Poll::Pending
+                    return Poll::Pending;
                 }
-                false => Poll::Ready(watch.link.poll(&mut see)),
+                watch.link.poll(&mut see);
+                Poll::Ready(())
             })
         })
         .await;
