@@ -72,7 +72,8 @@ impl<T: Transport> Client<T> {
         &self.counters
     }
 
-    fn seen(&self) -> Timestamp {
+    /// The highest timestamp that the client has seen.
+    pub fn seen(&self) -> Timestamp {
         Timestamp(self.seen.load(Relaxed))
     }
 
@@ -209,6 +210,10 @@ impl<T: Transport> Client<T> {
         loop {
             let request = self.read_request(read_view, server, questions);
             let bytes = self.call_read(server, read_view.snapshot, &request).await?;
+            if read_view.has_used().is_some() {
+                // It is rare, and its state would make the state of each read larger.
+                Box::pin(self.wait_for_notices(server)).await;
+            }
             if let Some(reply) = self.on_reply(read_view, server, questions.len(), bytes)? {
                 return Ok(reply);
             }
@@ -218,7 +223,7 @@ impl<T: Transport> Client<T> {
     /// Like [`read_at`](Self::read_at), and watches a node of the server, of which all other
     /// questions are. Returns the watch if the server has granted it. `None`: no node can be watched
     /// now, and nothing was read.
-    pub fn watch_at(
+    pub async fn watch_at(
         &self,
         read_view: &mut ReadView,
         node: NodeId,
@@ -232,10 +237,13 @@ impl<T: Transport> Client<T> {
         let watch = Watch::begin(&self.in_flight, node);
         loop {
             let request = self.read_request(read_view, server, &questions);
-            let Some(bytes) = self.ask_watching(server, &request) else {
+            let Some(bytes) = self.ask_watching(server, &request).await else {
                 watch.refused(node);
                 return Ok(None);
             };
+            if read_view.has_used().is_some() {
+                self.wait_for_notices(server).await;
+            }
             let reply = self.on_reply(read_view, server, questions.len(), bytes);
             let Some(reply) = reply.inspect_err(|_| watch.refused(node))? else { continue };
             let is_granted = reply.answers().and_then(|all| all.iter().nth(1)) == Some(Answer::Same);
@@ -255,8 +263,9 @@ impl<T: Transport> Client<T> {
         request
     }
 
-    /// Takes the reply to a read of `count` questions and the open proofs. `None`: the questions
-    /// must be asked again, at the snapshot of the view.
+    /// Takes the reply to a read of `count` questions and the open proofs. Notices must have been
+    /// taken since, if the view has used watched nodes. `None`: the questions must be asked again, at
+    /// the snapshot of the view.
     fn on_reply(
         &self,
         read_view: &mut ReadView,
@@ -268,7 +277,6 @@ impl<T: Transport> Client<T> {
             Reply::Answers { snapshot: at, answers } => {
                 self.note_seen(at);
                 if read_view.has_used().is_some() {
-                    self.wait_for_notices(server);
                     read_view.pin(server, at)?;
                     if read_view.snapshot.is_some() {
                         return Ok(None);

@@ -53,8 +53,9 @@ impl From<Option<Timestamp>> for ReadView {
 impl ReadView {
     /// Notes that a watched node is used, which has not changed. Returns false if it must not be,
     /// because nodes of another server were used, or the view has a snapshot.
-    pub fn use_watched(&mut self, watch: &Watch) -> bool {
-        self.snapshot.is_none() && self.used.add(watch)
+    /// The client has seen timestamps up to `seen`.
+    pub fn use_watched(&mut self, watch: &Watch, seen: Timestamp) -> bool {
+        self.snapshot.is_none() && self.used.add(watch, seen)
     }
 
     /// Returns whether this server has given the snapshot: it changes nothing at or below it then.

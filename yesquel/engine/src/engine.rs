@@ -189,7 +189,7 @@ impl Engine {
             outcomes: OutcomeTable::default(),
             staging: Staging::default(),
             leases: Leases::default(),
-            watches: Watches::default(),
+            watches: Watches::new(&settings),
             waiting: FxHashMap::default(),
             delayed: Vec::new(),
             queue: PrepareQueue::default(),
@@ -408,6 +408,11 @@ impl Engine {
     /// no notice can precede.
     pub fn close_watches(&mut self) {
         self.watches.close(Timestamp(self.clock.last().0.saturating_add(1)));
+    }
+
+    /// Whether a transaction is prepared on a node.
+    pub fn has_prepared(&self, node: NodeId) -> bool {
+        self.store.get(node).is_some_and(|node| node.is_prepared())
     }
 
     /// Takes the notices for connections that watch nodes.

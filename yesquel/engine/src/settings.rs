@@ -31,6 +31,10 @@ pub struct EngineSettings {
     pub node_bytes_max: usize,
     /// Accesses of a node in a second beyond which it is split; zero: never.
     pub node_load_max: u64,
+    /// Nodes that one connection may watch.
+    pub watched_nodes_max: usize,
+    /// Nodes that are watched in all, counted once for each watcher.
+    pub watches_max: usize,
     /// Bytes of one report about a tree's nodes; the rest goes into the next one.
     pub report_bytes_max: usize,
     /// Techniques that are switched off for research.
@@ -57,6 +61,8 @@ impl Default for EngineSettings {
             node_cells_max: 128,
             node_bytes_max: 64 << 10,
             node_load_max: 10_000,
+            watched_nodes_max: 4_096,
+            watches_max: 1 << 17,
             // A message is at most 16 MiB, and one node with the longest keys a quarter of that.
             report_bytes_max: 4 << 20,
             techniques: Techniques::default(),

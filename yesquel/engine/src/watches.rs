@@ -1,15 +1,11 @@
 //! Watches: clients that have read a node and get a notice when it changes, so that they can use
 //! what they have read until then. Like leases, they are no part of the replicated state.
 
+use crate::settings::EngineSettings;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use yesquel_model::{LocalId, NodeId, ServerId, Timestamp, TreeId};
 use yesquel_wire::{Notice, WriteOperation};
-
-/// Nodes that one connection may watch.
-const NODES_MAX: usize = 4_096;
-/// Nodes that are watched in all, counted once for each watcher.
-const WATCHES_MAX: usize = 1 << 17;
 
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
@@ -18,6 +14,10 @@ pub(crate) struct Watches {
     by_node: BTreeMap<NodeId, Vec<u64>>,
     /// Number of watches.
     count: usize,
+    /// Nodes that one connection may watch.
+    nodes_max: usize,
+    /// Most watches.
+    count_max: usize,
     /// No watch is granted any more.
     is_closed: bool,
     /// Notices to send, by connection.
@@ -25,6 +25,14 @@ pub(crate) struct Watches {
 }
 
 impl Watches {
+    pub(crate) fn new(settings: &EngineSettings) -> Watches {
+        Watches {
+            nodes_max: settings.watched_nodes_max,
+            count_max: settings.watches_max,
+            ..Watches::default()
+        }
+    }
+
     /// Lets a connection watch.
     pub(crate) fn admit(&mut self, connection: u64) {
         self.watchers.entry(connection).or_default();
@@ -36,7 +44,7 @@ impl Watches {
         if nodes.contains(&node) {
             return true;
         }
-        if self.is_closed || nodes.len() >= NODES_MAX || self.count >= WATCHES_MAX {
+        if self.is_closed || nodes.len() >= self.nodes_max || self.count >= self.count_max {
             return false;
         }
         nodes.insert(node);

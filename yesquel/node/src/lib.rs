@@ -18,6 +18,7 @@ mod open;
 mod options;
 mod records;
 mod replies;
+mod reply_queues;
 mod reply_sink;
 
 pub use crate::core::{GroupCore, LOCAL_CONNECTION, LastCheckpoint, PeerQuery, Settled, SyncWanted};
@@ -28,4 +29,5 @@ pub use maintenance::{GroupWork, Maintainer, MaintenanceStep};
 pub use open::{OpenError, OpenedGroup, open_group};
 pub use options::{Durability, LogOptions};
 pub use records::RecordBatch;
+pub use reply_queues::{ConnectionReplies, Filled, NoticeSockets, ReplyQueues, write_notices};
 pub use reply_sink::ReplySink;

@@ -2,31 +2,35 @@
 
 mod laws;
 mod network;
+mod notices;
 mod numbers;
+mod outgoing;
 mod routes;
 mod server;
+mod transports;
 
-pub use network::{LocalTransport, Network};
 pub use server::{LogFact, next_work};
+pub use transports::{LocalTransport, Network};
 
 use crate::{
-    PathCounts,
+    PathCounts, ProtocolPath,
     fault::{InjectedFault, PEERS, PROCESSES, SERVERS_MAX, TASKS, process_of, server_count},
     schedule::EventQueue,
 };
 use network::{Copied, MessageBody, PendingRequest, SimulatedConnection};
+use notices::{NoticeConnection, ProcessWatches};
 use numbers::UsedNumbers;
 use server::SimulatedServer;
 use std::{
     cell::RefCell,
     collections::BTreeMap,
     future::poll_fn,
-    rc::Rc,
+    rc::{Rc, Weak as LocalWeak},
     sync::Weak,
     task::{Poll, Waker},
 };
 use yesquel_engine::{Engine, Now};
-use yesquel_model::ServerId;
+use yesquel_model::{ServerId, Timestamp};
 use yesquel_node::Durability;
 use yesquel_seeds::Random;
 use yesquel_transport::{GroupRoute, HeartbeatSource};
@@ -40,6 +44,8 @@ type OnRequest = Box<dyn FnMut(usize, ServerId, &Request<'_>)>;
 
 /// Milliseconds since 1970 at the start of a run.
 const START_MS: u64 = 1_000_000;
+/// Bytes that a connection for notices holds, as a Unix socket does.
+const NOTICE_ROOM: usize = 200 << 10;
 /// Interval of the clients' heartbeats.
 const HEARTBEAT_EVERY_US: u64 = 200_000;
 /// The peer that sets up a run and reads at its end; no fault meets it.
@@ -77,6 +83,10 @@ pub(crate) enum SimulationEvent {
     Report { server: usize, epoch: u64 },
     /// A server starts.
     Start { server: usize },
+    /// The thread of a server's sockets writes.
+    Sockets { server: usize, epoch: u64 },
+    /// A request on a connection for notices arrives.
+    WatchRequest { connection: usize, bytes: Vec<u8> },
     /// A fault begins.
     Fault(InjectedFault),
     /// A connection breaks.
@@ -183,6 +193,7 @@ pub(crate) struct ClientProcess {
     /// It is stopped until then.
     pub(crate) stopped_until_us: u64,
     heartbeats: Option<Weak<dyn HeartbeatSource>>,
+    watches: Option<LocalWeak<ProcessWatches>>,
     /// What it knows of the groups.
     pub(crate) routes: BTreeMap<usize, GroupRoute<usize>>,
 }
@@ -224,6 +235,13 @@ pub struct Cluster {
     open: BTreeMap<(usize, usize), usize>,
     calls: BTreeMap<u64, PendingRequest>,
     last_call: u64,
+    /// Connections by which processes watch nodes, also those that have ended.
+    notices: Vec<NoticeConnection>,
+    /// Servers that can be watched, as a bit set, and the room of a connection for notices.
+    watchable: u32,
+    notice_room: usize,
+    /// By task: the snapshot of the reply that came last, until the next read.
+    given: BTreeMap<usize, Timestamp>,
     partitions: Vec<Partition>,
     /// The task that is being polled.
     pub(crate) current_task: Option<usize>,
@@ -250,6 +268,10 @@ impl Cluster {
             open: BTreeMap::new(),
             calls: BTreeMap::new(),
             last_call: 0,
+            notices: Vec::new(),
+            watchable: 0,
+            notice_room: NOTICE_ROOM,
+            given: BTreeMap::new(),
             partitions: Vec::new(),
             current_task: None,
             on_request: None,
@@ -282,6 +304,8 @@ impl Cluster {
                         server.kept_ms = kept_ms;
                     }
                 }
+                InjectedFault::Watching { servers } => cluster.watchable = servers,
+                InjectedFault::NoticeRoom { bytes } => cluster.notice_room = bytes,
                 InjectedFault::CutCall { process, call, after_us, requests, late_us, replies } => {
                     let cut = Cut { requests, late_us, replies };
                     cluster.processes[process].cuts.push((call, after_us, cut));
@@ -312,10 +336,13 @@ impl Cluster {
                 | InjectedFault::Freeze { at_us, .. }
                 | InjectedFault::Reconfigure { at_us, .. }
                 | InjectedFault::Move { at_us, .. }
+                | InjectedFault::EndNotices { at_us, .. }
                 | InjectedFault::Clock { at_us, .. } => {
                     self.after(*at_us, SimulationEvent::Fault(fault.clone()))
                 }
                 InjectedFault::Latency { .. }
+                | InjectedFault::Watching { .. }
+                | InjectedFault::NoticeRoom { .. }
                 | InjectedFault::Copies { .. }
                 | InjectedFault::Servers { .. }
                 | InjectedFault::LogSizes { .. }
@@ -386,6 +413,11 @@ impl Cluster {
         counts
     }
 
+    /// Counts a path that was taken.
+    pub fn count_path(&mut self, path: ProtocolPath) {
+        self.counts.paths.add(path);
+    }
+
     pub(crate) fn after(&mut self, us: u64, event: SimulationEvent) {
         self.schedule.after(us, event);
     }
@@ -400,6 +432,11 @@ impl Cluster {
         let (seed, one_in, late_us) = self.copies.filter(|_| !self.is_healed)?;
         let mut random = mixed(seed, action);
         (random.next(one_in) == 0).then(|| random.next(late_us))
+    }
+
+    /// The generator of an action, in runs whose messages take varying times.
+    fn drawn(&self, action: [u64; 4]) -> Option<Random> {
+        self.latency.map(|latency| mixed(latency.seed, action))
     }
 
     /// How long an action takes. It depends on nothing but the action, so that leaving out a fault
@@ -434,6 +471,8 @@ impl Cluster {
             SimulationEvent::Tick { server, epoch } => self.tick(server, epoch),
             SimulationEvent::Report { server, epoch } => self.report(server, epoch),
             SimulationEvent::Start { server } => self.start(server),
+            SimulationEvent::Sockets { server, epoch } => self.sockets(server, epoch),
+            SimulationEvent::WatchRequest { connection, bytes } => self.watch_request(connection, &bytes),
             SimulationEvent::Fault(fault) => self.fault(&fault),
             SimulationEvent::Cut { link, cut: Cut { requests, late_us, replies } } => {
                 if self.is_open(link) {
@@ -470,7 +509,9 @@ impl Cluster {
             | SimulationEvent::Sync { server, .. }
             | SimulationEvent::Checkpoint { server, .. }
             | SimulationEvent::Tick { server, .. }
+            | SimulationEvent::Sockets { server, .. }
             | SimulationEvent::Report { server, .. } => *server,
+            SimulationEvent::WatchRequest { connection, .. } => self.server_of_notices(*connection),
             _ => return None,
         };
         let until_us = self.servers.get(server)?.frozen_until_us;
@@ -536,7 +577,12 @@ impl Cluster {
                 self.servers[server].frozen_until_us = self.now_us() + us;
                 self.counts.freezes += 1;
             }
+            InjectedFault::EndNotices { process, server, .. } => {
+                self.close_all_notices(|of, at| of == process && at == server);
+            }
             InjectedFault::Latency { .. }
+            | InjectedFault::Watching { .. }
+            | InjectedFault::NoticeRoom { .. }
             | InjectedFault::Copies { .. }
             | InjectedFault::Servers { .. }
             | InjectedFault::LogSizes { .. }
@@ -551,6 +597,7 @@ impl Cluster {
     /// Ends all faults; servers that are down come back.
     pub(crate) fn heal(&mut self) {
         self.is_healed = true;
+        self.notice_room = NOTICE_ROOM;
         self.partitions.clear();
         for process in &mut self.processes {
             process.deaths.clear();

@@ -68,6 +68,26 @@ pub enum InjectedFault {
         /// Milliseconds.
         kept_ms: u64,
     },
+    /// Client processes reach some servers by Unix sockets, and watch nodes there.
+    Watching {
+        /// The servers, as a bit set.
+        servers: u32,
+    },
+    /// A connection for notices has room for so many bytes that its client has not taken; a server
+    /// closes it when a notice does not fit.
+    NoticeRoom {
+        /// Bytes.
+        bytes: usize,
+    },
+    /// The connection by which a client process watches nodes of a server ends.
+    EndNotices {
+        /// When.
+        at_us: u64,
+        /// The process.
+        process: usize,
+        /// The server.
+        server: usize,
+    },
     /// A client process dies as it makes a call.
     Die {
         /// The process.
@@ -222,7 +242,8 @@ impl InjectedFault {
     /// The server that it concerns.
     pub(crate) fn server(&self) -> Option<usize> {
         match self {
-            InjectedFault::Cut { server, .. }
+            InjectedFault::EndNotices { server, .. }
+            | InjectedFault::Cut { server, .. }
             | InjectedFault::Partition { server, .. }
             | InjectedFault::Crash { server, .. }
             | InjectedFault::PowerLoss { server, .. }
@@ -239,9 +260,10 @@ impl InjectedFault {
     /// Whether it can make a transaction fail.
     pub fn is_adverse(&self) -> bool {
         match self {
-            InjectedFault::LogSizes { .. } | InjectedFault::Servers { .. } | InjectedFault::Copies { .. } => {
-                false
-            }
+            InjectedFault::LogSizes { .. }
+            | InjectedFault::Servers { .. }
+            | InjectedFault::Copies { .. }
+            | InjectedFault::Watching { .. } => false,
             InjectedFault::Latency { late_in, .. } => *late_in > 0,
             _ => true,
         }
@@ -281,6 +303,35 @@ pub fn draw_faults(random: &mut Random) -> Vec<InjectedFault> {
         network_faults(random, servers, &mut kinds, &mut faults);
         server_faults(random, servers, &mut kinds, &mut faults);
         location_faults(random, servers, &mut kinds, &mut faults);
+    }
+    faults
+}
+
+/// Draws whether and where the clients of a run watch nodes, and the faults of that.
+pub fn draw_watching(random: &mut Random, servers: usize, is_calm: bool) -> Vec<InjectedFault> {
+    let all = (1 << servers) - 1;
+    let servers_watched = match random.next(6) {
+        0 => random.next(all + 1),
+        1 | 2 => all,
+        _ => 0,
+    };
+    if servers_watched == 0 {
+        return Vec::new();
+    }
+    let mut faults = vec![InjectedFault::Watching { servers: servers_watched as u32 }];
+    if is_calm {
+        return faults;
+    }
+    if random.next(4) == 0 {
+        // A notice takes about 30 bytes.
+        faults.push(InjectedFault::NoticeRoom { bytes: 30 + random.next(150) as usize });
+    }
+    if random.next(2) == 0 {
+        for _ in 0..1 + random.next(10) {
+            let (at_us, process) = (random.next(FAULTS_US), any_process(random));
+            let server = any_server(random, servers);
+            faults.push(InjectedFault::EndNotices { at_us, process, server });
+        }
     }
     faults
 }

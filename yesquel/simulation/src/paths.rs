@@ -90,6 +90,20 @@ paths! {
     DiskFailed,
     /// A reply whose records were lost with the disk.
     DiskLost,
+    /// Watches: one was granted.
+    WatchGranted,
+    /// Watches: one was refused, because a transaction is prepared on the node.
+    WatchRefused,
+    /// Watches: a watched leaf was used without a round trip.
+    WatchUsed,
+    /// Watches: notices were taken before a read.
+    NoticesTaken,
+    /// Watches: a server was asked again at the snapshot before the change of a leaf that was used.
+    AskedBeforeChange,
+    /// Watches: a client found the end of its connection for notices.
+    WatchesLost,
+    /// Watches: a server closed a connection that had no room for a notice.
+    NoticesBlocked,
 }
 
 /// How often each path was taken.

@@ -42,7 +42,7 @@ struct ClientTasks<A>(Rc<A>);
 impl<A: Application> Starts for ClientTasks<A> {
     fn process(&self, cluster: &SharedCluster, process: usize) -> [TaskFuture; TASKS_PER_PROCESS] {
         let life = cluster.borrow().processes[process].lives;
-        let network = Network { cluster: Rc::clone(cluster), peer: process };
+        let network = Network::new(cluster, process);
         self.0.process(process, network, 1 + process as u64 + 100 * (life - 1))
     }
 
@@ -60,7 +60,7 @@ struct SimulationRun<A> {
 
 impl<A: Application> SimulationRun<A> {
     fn network(&self) -> Network {
-        Network { cluster: Rc::clone(&self.executor.cluster), peer: OBSERVER }
+        Network::new(&self.executor.cluster, OBSERVER)
     }
 
     fn servers(&self) -> usize {

@@ -5,6 +5,7 @@
 mod group_route;
 mod socket;
 mod wait;
+mod watch_link;
 
 pub use group_route::{GroupRoute, repeat_corrected};
 pub use socket::{
@@ -12,6 +13,7 @@ pub use socket::{
     SocketTransport,
 };
 pub use wait::{CancelCheck, CancelGuard, block_on, check_cancelled, take_cancelled, was_cancelled};
+pub use watch_link::{SeeEvent, WatchChannel, WatchLink, WatchRequest};
 
 use std::{
     future::Future,
@@ -100,7 +102,7 @@ pub enum WatchEvent {
 }
 
 /// The start of the process, or the first time that it was of interest.
-static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+pub(crate) static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// A way to servers.
 pub trait Transport {
@@ -148,25 +150,30 @@ pub trait Transport {
     fn home_group(&self) -> ServerId;
 
     /// Sends a question on the connection by which the client watches nodes, and waits for its
-    /// reply. `None`: the server cannot be watched, and another way must be taken.
+    /// reply. `None`: the server cannot be watched now, and another way must be taken.
     fn ask_watching(
         &self,
         _server: ServerId,
         _request: &[u8],
-        _see: &mut dyn FnMut(WatchEvent),
-    ) -> Option<Vec<u8>> {
-        None
+        _see: SeeEvent<'_>,
+    ) -> impl Future<Output = Option<Vec<u8>>> {
+        async { None }
     }
 
     /// Delivers the notices of all changes that the server has acknowledged to any client before
-    /// this call. Sends nothing. Returns false if it would have to wait for another thread's reply;
-    /// with `waits`, it waits.
-    fn take_notices(&self, _server: ServerId, _waits: bool, _see: &mut dyn FnMut(WatchEvent)) -> bool {
+    /// this call. Sends nothing. Returns false if it would have to wait for the reply to another
+    /// caller of [`ask_watching`](Self::ask_watching).
+    fn take_notices(&self, _server: ServerId, _see: SeeEvent<'_>) -> bool {
         false
     }
 
+    /// Like [`take_notices`](Self::take_notices), after that reply.
+    fn wait_for_notices(&self, _server: ServerId, _see: SeeEvent<'_>) -> impl Future<Output = ()> {
+        async {}
+    }
+
     /// Ends all watches at a server.
-    fn end_watches(&self, _server: ServerId, _see: &mut dyn FnMut(WatchEvent)) {}
+    fn end_watches(&self, _server: ServerId, _see: SeeEvent<'_>) {}
 
     /// Whether no connection is known to have ended. Sends nothing.
     fn is_connected(&self) -> bool {
@@ -228,16 +235,20 @@ impl<'b, T: Transport> Transport for &'b T {
         &self,
         server: ServerId,
         request: &[u8],
-        see: &mut dyn FnMut(WatchEvent),
-    ) -> Option<Vec<u8>> {
+        see: SeeEvent<'_>,
+    ) -> impl Future<Output = Option<Vec<u8>>> {
         (**self).ask_watching(server, request, see)
     }
 
-    fn take_notices(&self, server: ServerId, waits: bool, see: &mut dyn FnMut(WatchEvent)) -> bool {
-        (**self).take_notices(server, waits, see)
+    fn take_notices(&self, server: ServerId, see: SeeEvent<'_>) -> bool {
+        (**self).take_notices(server, see)
     }
 
-    fn end_watches(&self, server: ServerId, see: &mut dyn FnMut(WatchEvent)) {
+    fn wait_for_notices(&self, server: ServerId, see: SeeEvent<'_>) -> impl Future<Output = ()> {
+        (**self).wait_for_notices(server, see)
+    }
+
+    fn end_watches(&self, server: ServerId, see: SeeEvent<'_>) {
         (**self).end_watches(server, see);
     }
 

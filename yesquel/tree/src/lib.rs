@@ -31,6 +31,7 @@ pub use proof::Proof;
 pub use savepoint::Savepoint;
 pub use split::Splitter;
 pub use transaction::TreeTransaction;
+pub use watched::WatchLimits;
 
 use cache::Cache;
 use crossbeam_utils::sync::ShardedLock;
@@ -152,6 +153,11 @@ impl<T: Transport> Trees<T> {
     /// [send](TreeTransaction::flush_bulk_loads) them.
     pub fn set_bulk_load_bytes(&self, bytes: usize) {
         self.bulk_load_bytes.store(bytes, Relaxed);
+    }
+
+    /// Limits the leaves that the client watches.
+    pub fn limit_watched(&self, limits: WatchLimits) {
+        self.watched.limit(limits);
     }
 
     /// Sets whether later transactions use leaves that the client watches. Default: yes.

@@ -27,9 +27,15 @@ impl<T: Transport> TreeTransaction<'_, T> {
     /// Requests a proof that a key of a tree has `value`; empty stands for none. The request
     /// travels with the next read. If the value differs, the server also returns the cells of the
     /// root of `other`, which then need no request of their own.
-    pub fn prove(&mut self, tree: Tree, key: &[u8], value: &[u8], other: Tree) -> Result<(), TreeError> {
+    pub async fn prove(
+        &mut self,
+        tree: Tree,
+        key: &[u8],
+        value: &[u8],
+        other: Tree,
+    ) -> Result<(), TreeError> {
         let leaf = self.trees.leaf(tree.root, key);
-        match self.watched_now(tree, leaf, key)? {
+        match self.watched_now(tree, leaf, key).await? {
             None => self.view.prove((tree.root, leaf), key, value, other.root),
             Some(page) => {
                 let there = match page.cells.position(key).map(|at| page.cells.value(at)) {
@@ -43,13 +49,18 @@ impl<T: Transport> TreeTransaction<'_, T> {
     }
 
     /// Returns the watched leaf of a key, unless the proof can travel with another request.
-    fn watched_now(&mut self, tree: Tree, leaf: NodeId, key: &[u8]) -> Result<Option<Arc<Page>>, TreeError> {
+    async fn watched_now(
+        &mut self,
+        tree: Tree,
+        leaf: NodeId,
+        key: &[u8],
+    ) -> Result<Option<Arc<Page>>, TreeError> {
         if self.watch_use != WatchUse::AtPresent || self.view.snapshot.is_some() {
             return Ok(None);
         }
         match self.watched(tree, leaf, Goal::At(key)) {
             Some(page) => Ok(Some(page)),
-            None => self.watch(tree, leaf, Goal::At(key)),
+            None => self.watch(tree, leaf, Goal::At(key)).await,
         }
     }
 

@@ -33,6 +33,8 @@ pub struct TreeTransaction<'a, T> {
     pub(crate) view: ReadView,
     /// Number of reads that asked a server.
     asked: u64,
+    /// Number of watched leaves that were read without asking.
+    pub(crate) used_watched: u64,
     /// Keeps the snapshot's versions on the servers.
     held: Option<SnapshotHold<'a>>,
     pub(crate) writes: SmallMap<NodeId, BTreeMap<Key, BufferedWrite>>,
@@ -49,8 +51,10 @@ pub struct TreeTransaction<'a, T> {
     pub(crate) undo_log: UndoLog,
     pub(crate) pages: Pages,
     pub(crate) watch_use: WatchUse,
-    /// For which snapshot the notices of changes were taken.
-    pub(crate) noticed_at: Option<Option<Timestamp>>,
+    /// The server whose notices of changes were taken last, and for which snapshot.
+    pub(crate) noticed_at: Option<(ServerId, Option<Timestamp>)>,
+    /// What the client had seen before that.
+    pub(crate) noticed_seen: Timestamp,
     /// Ranges that cursors need not search again.
     pub(crate) gaps: Gaps,
 }
@@ -98,6 +102,7 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
             trees,
             view: snapshot.into(),
             asked: 0,
+            used_watched: 0,
             held: snapshot.map(|snapshot| trees.client.hold(snapshot)),
             writes: SmallMap::default(),
             ranges: Vec::new(),
@@ -110,6 +115,7 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
             pages: Pages::default(),
             watch_use: WatchUse::default(),
             noticed_at: None,
+            noticed_seen: Timestamp::ZERO,
             gaps: Gaps::default(),
         }
     }
@@ -134,6 +140,11 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
     /// may [prefetch](Self::get_near).
     pub fn asked(&self) -> u64 {
         self.asked
+    }
+
+    /// Returns how often a [watched](Self::use_watched) leaf was used without asking its server.
+    pub fn used_watched(&self) -> u64 {
+        self.used_watched
     }
 
     /// Raises the number of read bytes cached for later reads, by default 16 MiB. When the limit is
@@ -195,7 +206,7 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
         let goal = Goal::At(key);
         let mut page = self.watched(tree, leaf, goal);
         if page.is_none() {
-            page = self.watch(tree, leaf, goal)?;
+            page = self.watch(tree, leaf, goal).await?;
         }
         if let Some(page) = page {
             return self.on_page(tree, &page, key).await;
@@ -363,7 +374,7 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
         if let Some(page) = self.watched(tree, guess.leaf, goal) {
             return Ok(page);
         }
-        if let Some(page) = self.watch(tree, guess.leaf, goal)? {
+        if let Some(page) = self.watch(tree, guess.leaf, goal).await? {
             return Ok(page);
         }
         self.asked += 1;

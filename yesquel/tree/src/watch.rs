@@ -40,19 +40,24 @@ impl<T: Transport> TreeTransaction<'_, T> {
         if self.view.snapshot.is_none() && !(may_use_now && self.view.all_answered()) {
             return None;
         }
-        if self.noticed_at != Some(self.view.snapshot) {
+        let now = Some((node.server, self.view.snapshot));
+        if self.noticed_at != now {
+            // Before the notices: later replies may tell of changes whose notices are not taken here.
+            let seen = self.trees.client.seen();
             if !self.trees.client.take_notices(node.server) {
                 return None;
             }
-            self.noticed_at = Some(self.view.snapshot);
+            (self.noticed_at, self.noticed_seen) = (now, seen);
         }
-        let page = leaves.get(&mut self.view, may_use_now, node, goal)?;
+        let at_present = (may_use_now, self.noticed_seen);
+        let page = leaves.get(&mut self.view, at_present, node, goal)?;
+        self.used_watched += 1;
         Some(self.pages.keep_shared(tree.root, page))
     }
 
     /// Before a read that asks a server: reads the whole leaf and watches it, if it was read often.
     /// `None`: read it in the usual way.
-    pub(crate) fn watch(
+    pub(crate) async fn watch(
         &mut self,
         tree: Tree,
         node: NodeId,
@@ -60,17 +65,28 @@ impl<T: Transport> TreeTransaction<'_, T> {
     ) -> Result<Option<Arc<Page>>, TreeError> {
         let trees = self.trees;
         let end_all = || trees.client.end_watches(node.server);
-        let client = &trees.client;
-        if !self.may_watch() || !client.can_watch(node.server) || !trees.watched.is_wanted(node, end_all) {
+        let is_watchable = self.may_watch() && trees.client.can_watch(node.server);
+        if !is_watchable || !trees.watched.is_wanted(node, trees.client.uptime(), end_all) {
             return Ok(None);
         }
+        // It is rare, and its state would make the state of each read larger.
+        Box::pin(self.watch_now(tree, node, goal)).await
+    }
+
+    async fn watch_now(
+        &mut self,
+        tree: Tree,
+        node: NodeId,
+        goal: Goal<'_>,
+    ) -> Result<Option<Arc<Page>>, TreeError> {
+        let trees = self.trees;
         let near = match goal {
             Goal::At(key) => Some(key.into()),
             Goal::Below(_) => None,
         };
         let all = Scan { near, bytes_max: PageRequest::BYTES_MAX, ..Scan::all() };
         let question = Question::Scan { node, scan: all.into() };
-        let Some((reply, watch)) = trees.client.watch_at(&mut self.view, node, question)? else {
+        let Some((reply, watch)) = trees.client.watch_at(&mut self.view, node, question).await? else {
             return Ok(None);
         };
         self.note_asked();

@@ -8,17 +8,11 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 use yesquel_client::{ReadView, Watch};
 use yesquel_model::{NodeId, Timestamp};
 
-/// Bytes of watched leaves that a client keeps. Then it watches no more, and in the end begins anew.
-const BYTES_MAX: usize = 16 << 20;
-/// Leaves that it watches, fewer than a server allows.
-const LEAVES_MAX: usize = 4_000;
-/// How long full watched leaves are kept before others take their place.
-const KEPT_FOR: Duration = Duration::from_secs(10);
 /// Leaves whose reads are counted. Beyond that, counting begins anew.
 const COUNTED_MAX: usize = 16 << 10;
 /// Reads of a leaf from which it is watched.
@@ -36,6 +30,23 @@ pub(crate) enum WatchUse {
     AtSnapshot,
     /// Also those that are right now, before it has a snapshot.
     AtPresent,
+}
+
+/// Limits of a client's watched leaves.
+#[derive(Debug, Clone, Copy)]
+pub struct WatchLimits {
+    /// Bytes that it keeps. Then it watches no more, and in the end begins anew.
+    pub bytes_max: usize,
+    /// Leaves that it watches, fewer than a server allows.
+    pub leaves_max: usize,
+    /// How long full watched leaves are kept before others take their place.
+    pub kept_for: Duration,
+}
+
+impl Default for WatchLimits {
+    fn default() -> WatchLimits {
+        WatchLimits { bytes_max: 16 << 20, leaves_max: 4_000, kept_for: Duration::from_secs(10) }
+    }
 }
 
 /// Leaf that the client watches.
@@ -60,8 +71,9 @@ struct Leaves {
     by_node: FxHashMap<NodeId, WatchedLeaf>,
     bytes: usize,
     reads: FxHashMap<NodeId, LeafReads>,
-    /// When there was no more room.
-    full_since: Option<Instant>,
+    limits: WatchLimits,
+    /// Uptime when there was no more room.
+    full_since: Option<Duration>,
 }
 
 /// The watched leaves of a client.
@@ -92,12 +104,12 @@ impl Leaves {
     }
 
     /// Returns whether there is room for another leaf. Drops all of them if they have had their time.
-    fn has_room(&mut self) -> bool {
-        if self.bytes < BYTES_MAX && self.by_node.len() < LEAVES_MAX {
+    fn has_room(&mut self, now: Duration) -> bool {
+        let WatchLimits { bytes_max, leaves_max, kept_for } = self.limits;
+        if self.bytes < bytes_max && self.by_node.len() < leaves_max {
             return true;
         }
-        let now = Instant::now();
-        let is_over = now.duration_since(*self.full_since.get_or_insert(now)) >= KEPT_FOR;
+        let is_over = now.saturating_sub(*self.full_since.get_or_insert(now)) >= kept_for;
         if is_over {
             (self.by_node, self.bytes, self.full_since) = (FxHashMap::default(), 0, None);
         }
@@ -118,6 +130,10 @@ impl WatchedLeaves {
         self.leaves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(crate) fn limit(&self, limits: WatchLimits) {
+        self.lock().limits = limits;
+    }
+
     pub(crate) fn set_used(&self, is_used: bool) {
         self.is_unused.store(!is_used, Relaxed);
     }
@@ -131,11 +147,11 @@ impl WatchedLeaves {
     }
 
     /// Returns a leaf for a read view, if the goal is in it. `may_use_now`: the view needs no
-    /// snapshot.
+    /// snapshot. The client has seen timestamps up to `seen`.
     pub(crate) fn get(
         &self,
         view: &mut ReadView,
-        may_use_now: bool,
+        (may_use_now, seen): (bool, Timestamp),
         node: NodeId,
         goal: Goal<'_>,
     ) -> Option<Arc<Page>> {
@@ -149,7 +165,7 @@ impl WatchedLeaves {
                 may_use_now
                     && leaf.watch.is_valid()
                     && goal.is_in(&leaf.page.fence)
-                    && view.use_watched(&leaf.watch)
+                    && view.use_watched(&leaf.watch, seen)
             }
         };
         let page = (is_right && goal.is_in(&leaf.page.fence)).then(|| Arc::clone(&leaf.page));
@@ -162,9 +178,9 @@ impl WatchedLeaves {
 
     /// Counts a read that asks a server. Returns whether the leaf should be watched. Those of a
     /// server end first if there are too many.
-    pub(crate) fn is_wanted(&self, node: NodeId, end_all: impl FnOnce()) -> bool {
+    pub(crate) fn is_wanted(&self, node: NodeId, uptime: Duration, end_all: impl FnOnce()) -> bool {
         let mut leaves = self.lock();
-        let is_wanted = leaves.is_read_often(node) && leaves.has_room();
+        let is_wanted = leaves.is_read_often(node) && leaves.has_room(uptime);
         if is_wanted && leaves.by_node.is_empty() && !self.is_empty() {
             self.count.store(0, Relaxed);
             end_all();

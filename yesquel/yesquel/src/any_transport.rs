@@ -3,7 +3,7 @@
 use std::{future::Future, sync::Arc, time::Duration};
 use yesquel_embedded::EmbeddedServer;
 use yesquel_model::{ServerId, Timestamp};
-use yesquel_transport::{HeartbeatSource, LostCall, ReplyHandler, SocketTransport, Transport, WatchEvent};
+use yesquel_transport::{HeartbeatSource, LostCall, ReplyHandler, SeeEvent, SocketTransport, Transport};
 use yesquel_wire::Correction;
 
 #[derive(Debug, Clone)]
@@ -95,26 +95,27 @@ impl Transport for AnyTransport {
         }
     }
 
-    fn ask_watching(
-        &self,
-        server: ServerId,
-        request: &[u8],
-        see: &mut dyn FnMut(WatchEvent),
-    ) -> Option<Vec<u8>> {
+    async fn ask_watching(&self, server: ServerId, request: &[u8], see: SeeEvent<'_>) -> Option<Vec<u8>> {
         match self.to(server) {
             Way::Embedded(_) => None,
-            Way::Sockets(sockets) => sockets.ask_watching(server, request, see),
+            Way::Sockets(sockets) => sockets.ask_watching(server, request, see).await,
         }
     }
 
-    fn take_notices(&self, server: ServerId, waits: bool, see: &mut dyn FnMut(WatchEvent)) -> bool {
+    fn take_notices(&self, server: ServerId, see: SeeEvent<'_>) -> bool {
         match self.to(server) {
             Way::Embedded(_) => false,
-            Way::Sockets(sockets) => sockets.take_notices(server, waits, see),
+            Way::Sockets(sockets) => sockets.take_notices(server, see),
         }
     }
 
-    fn end_watches(&self, server: ServerId, see: &mut dyn FnMut(WatchEvent)) {
+    async fn wait_for_notices(&self, server: ServerId, see: SeeEvent<'_>) {
+        if let Way::Sockets(sockets) = self.to(server) {
+            sockets.wait_for_notices(server, see).await;
+        }
+    }
+
+    fn end_watches(&self, server: ServerId, see: SeeEvent<'_>) {
         if let Way::Sockets(sockets) = self.to(server) {
             sockets.end_watches(server, see);
         }

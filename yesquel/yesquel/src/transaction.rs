@@ -199,7 +199,7 @@ impl<'a> Transaction<'a> {
     /// short, comes with the answer.
     pub fn prove(&mut self, map: Map, key: &[u8], value: &[u8], other: Map) -> Result<(), Error> {
         let (tree, other) = (self.tree_of(map)?, self.tree_of(other)?);
-        let outcome = self.inner.prove(tree, key, value, other);
+        let outcome = block_on(self.inner.prove(tree, key, value, other));
         self.checked(outcome)
     }
 

@@ -3,7 +3,7 @@
 use super::{
     GREETING_MS, STALL_MS,
     partial_messages::PartialMessages,
-    socket_replies::{ConnectionReplies, SocketReplies},
+    socket_replies::SocketReplies,
     stream::{ReadOutcome, SocketStream},
 };
 use crate::core::CoreSession;
@@ -13,7 +13,7 @@ use subtle::ConstantTimeEq;
 use thiserror::Error;
 use yesquel_engine::Caller;
 use yesquel_model::{ClusterMembership, ServerId, Timestamp};
-use yesquel_node::ClockState;
+use yesquel_node::{ClockState, ConnectionReplies};
 use yesquel_wire::{
     ClientHeartbeat, Destination, Malformed, Request,
     frame::{FrameError, Inbox},

@@ -31,6 +31,7 @@ use std::{
 };
 use stream::{ServerSocket, SocketStream};
 use yesquel_model::ServerId;
+use yesquel_node::{NoticeSockets, write_notices};
 
 /// Options of a socket server.
 #[derive(Debug)]
@@ -220,7 +221,7 @@ impl SocketLoop {
                 }
             }
             self.take_requests(&mut ready, &mut writable);
-            self.send_notices();
+            write_notices(self.sink.take_notices(), &mut self);
             self.sink.take_dirty(&mut dirty);
             for number in dirty.iter().chain(&writable) {
                 self.send(*number);
@@ -418,17 +419,6 @@ impl SocketLoop {
         }
     }
 
-    /// Sends the notices of the steps so far, before any of their replies.
-    fn send_notices(&mut self) {
-        for (number, notices) in self.sink.take_notices() {
-            let Some(connection) = self.connections.get_mut(&number) else { continue };
-            if let Err(end) = connection.send_notices(notices) {
-                let core = Arc::clone(&self.core);
-                self.end(number, &end, &mut core.session());
-            }
-        }
-    }
-
     fn send(&mut self, number: u64) {
         let now_ms = self.time.now().uptime_ms;
         let Some(connection) = self.connections.get_mut(&number) else { return };
@@ -479,5 +469,19 @@ impl SocketLoop {
                 self.end(number, &end, &mut session);
             }
         }
+    }
+}
+
+impl NoticeSockets for SocketLoop {
+    type Failure = CloseReason;
+
+    fn write_notices(&mut self, number: u64, notices: Vec<u8>) -> Result<(), CloseReason> {
+        let connection = self.connections.get_mut(&number);
+        connection.map_or(Ok(()), |connection| connection.send_notices(notices))
+    }
+
+    fn close(&mut self, number: u64, reason: CloseReason) {
+        let core = Arc::clone(&self.core);
+        self.end(number, &reason, &mut core.session());
     }
 }

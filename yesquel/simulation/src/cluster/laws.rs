@@ -26,8 +26,8 @@ struct AskedVote {
 #[derive(Debug, Default)]
 pub(super) struct ServerLaws {
     arrivals: u64,
-    /// By request; a copy has the number of the first.
-    asked: BTreeMap<u64, AskedVote>,
+    /// By request and connection; a copy has the numbers of the first.
+    asked: BTreeMap<(u64, u64), AskedVote>,
     /// Snapshots that connections have reported to hold.
     held: BTreeMap<u64, [Option<Timestamp>; 2]>,
     /// Snapshots from before are not served, and need not be kept.
@@ -57,7 +57,7 @@ impl ServerLaws {
         };
         self.arrivals += 1;
         let arrival = self.arrivals;
-        self.asked.entry(caller.request).or_insert_with(|| AskedVote {
+        self.asked.entry((caller.request, caller.connection)).or_insert_with(|| AskedVote {
             txn,
             connection: caller.connection,
             arrival,
@@ -123,7 +123,7 @@ impl ServerLaws {
 
     /// Notes a reply that leaves.
     pub(super) fn on_reply(&mut self, caller: Caller, reply: &[u8]) {
-        let asked = self.asked.remove(&caller.request);
+        let asked = self.asked.remove(&(caller.request, caller.connection));
         let in_order = asked.as_ref().map(|asked| asked.waits);
         let was_refused = asked.as_ref().is_some_and(|asked| self.refused.contains(&asked.txn));
         self.paths.on_reply(reply, in_order, was_refused);

@@ -1,22 +1,17 @@
 //! The network: connections that keep the order of their messages, delay them, break and wait.
 //! Messages of two connections can overtake each other.
 
-use super::{
-    ClientProcess, Cluster, OBSERVER, Partition, SharedCluster, SimulationEvent, pause, peer_of_server,
+use super::{ClientProcess, Cluster, OBSERVER, Partition, SimulationEvent, peer_of_server};
+use crate::{
+    ProtocolPath,
+    fault::{PEERS, PROCESSES},
 };
-use crate::fault::{PEERS, PROCESSES};
-use std::{
-    future::{Future, poll_fn},
-    rc::Rc,
-    sync::Arc,
-    task::{Poll, Waker},
-    time::Duration,
-};
+use std::task::Waker;
 use yesquel_engine::{Caller, Now};
 use yesquel_model::{ServerId, Timestamp};
 use yesquel_node::{LOCAL_CONNECTION, PeerQuery};
-use yesquel_transport::{HeartbeatSource, LossCause, LostCall, ReplyHandler, Transport};
-use yesquel_wire::{ClientHeartbeat, Correction, Request};
+use yesquel_transport::{LossCause, LostCall, ReplyHandler};
+use yesquel_wire::{ClientHeartbeat, Correction, Reply, Request};
 
 /// The connection number of a server's calls to itself.
 pub(super) const OWN: u64 = LOCAL_CONNECTION;
@@ -111,12 +106,14 @@ impl PeerCallContent {
 /// A request in flight.
 #[derive(Default)]
 pub(crate) struct PendingRequest {
-    reply: Option<Result<Vec<u8>, ()>>,
-    waker: Option<Waker>,
+    pub(super) reply: Option<Result<Vec<u8>, ()>>,
+    pub(super) waker: Option<Waker>,
+    /// The task that has sent it.
+    task: Option<usize>,
     /// Set if a server calls another one.
     by_server: Option<PeerCall>,
     /// Takes the reply if no task waits for it.
-    handler: Option<ReplyHandler>,
+    pub(super) handler: Option<ReplyHandler>,
 }
 
 impl Cluster {
@@ -158,21 +155,27 @@ impl Cluster {
         });
         let link = self.links.len() - 1;
         self.open.insert((peer, server), link);
+        self.servers[server].outgoing.add(connection_of(link));
         self.greeted(peer, server);
         Some(link)
     }
 
     /// Sends a request and returns the number of the call.
-    fn call(&mut self, peer: usize, server: usize, bytes: Vec<u8>, by_server: Option<PeerCall>) -> u64 {
+    pub(super) fn call(
+        &mut self,
+        peer: usize,
+        server: usize,
+        bytes: Vec<u8>,
+        by_server: Option<PeerCall>,
+    ) -> u64 {
         let is_by_server = by_server.is_some();
         let number = self.new_call(by_server);
         if !is_by_server && !self.count_call(peer) {
             return number;
         }
-        if let (Some(task), Some(on_request), Ok(request)) =
-            (self.current_task, &mut self.on_request, Request::decode(&bytes))
-        {
-            on_request(task, ServerId(server as u16), &request);
+        self.note_request(ServerId(server as u16), &bytes);
+        if let Some(call) = self.calls.get_mut(&number) {
+            call.task = self.current_task;
         }
         let (target, _) = self.route(peer, server);
         match self.link(peer, target) {
@@ -196,14 +199,35 @@ impl Cluster {
         number
     }
 
-    fn new_call(&mut self, by_server: Option<PeerCall>) -> u64 {
+    /// Notes a request of the task that is being polled.
+    pub(super) fn note_request(&mut self, server: ServerId, bytes: &[u8]) {
+        let (Some(task), Ok(request)) = (self.current_task, Request::decode(bytes)) else { return };
+        if let Request::Read { snapshot, .. } = request
+            && let Some(given) = self.given.remove(&task)
+            && snapshot.is_some_and(|snapshot| snapshot < given)
+        {
+            self.count_path(ProtocolPath::AskedBeforeChange);
+        }
+        if let Some(on_request) = &mut self.on_request {
+            on_request(task, server, &request);
+        }
+    }
+
+    /// Notes the snapshot of a reply to the task that is being polled.
+    pub(super) fn note_given(&mut self, snapshot: Timestamp) {
+        if let Some(task) = self.current_task {
+            self.given.insert(task, snapshot);
+        }
+    }
+
+    pub(super) fn new_call(&mut self, by_server: Option<PeerCall>) -> u64 {
         self.last_call += 1;
         self.calls.insert(self.last_call, PendingRequest { by_server, ..PendingRequest::default() });
         self.last_call
     }
 
     /// Counts a client's call. Returns whether it is sent.
-    fn count_call(&mut self, peer: usize) -> bool {
+    pub(super) fn count_call(&mut self, peer: usize) -> bool {
         let process = &mut self.processes[peer];
         process.calls += 1;
         let calls = process.calls;
@@ -349,6 +373,11 @@ impl Cluster {
             self.calls.remove(&call);
             return handler(reply.as_deref().map_err(|()| lost(ServerId::default())));
         }
+        if let (Some(task), Ok(bytes)) = (known.task, &reply)
+            && let Ok(Reply::Answers { snapshot, .. }) = Reply::decode(bytes)
+        {
+            self.given.insert(task, snapshot);
+        }
         known.reply.get_or_insert(reply);
         known.waker.take().into_iter().for_each(Waker::wake);
     }
@@ -415,6 +444,7 @@ impl Cluster {
         }
         self.links[link].has_ended = true;
         self.servers[server].laws.on_disconnected(connection_of(link));
+        self.servers[server].outgoing.remove(connection_of(link));
         if let Some(running) = &mut self.servers[server].running {
             running.core.disconnected(connection_of(link));
         }
@@ -428,6 +458,7 @@ impl Cluster {
             }
             let heartbeats = self.processes[peer].heartbeats.as_ref().and_then(std::sync::Weak::upgrade);
             let Some(heartbeats) = heartbeats else { continue };
+            self.poll_notices(peer, &*heartbeats);
             let (client, heartbeat) = (heartbeats.client(), heartbeats.heartbeat());
             // Servers that the client has not called yet must keep its snapshots too.
             for server in 0..self.servers.len() {
@@ -464,144 +495,8 @@ impl Cluster {
     }
 }
 
-/// The transport of a client process.
-#[derive(Clone)]
-pub struct Network {
-    pub(crate) cluster: SharedCluster,
-    pub(crate) peer: usize,
-}
-
-/// The transport of a server's own client.
-#[derive(Clone)]
-pub struct LocalTransport {
-    pub(crate) cluster: SharedCluster,
-    pub(crate) server: usize,
-}
-
-fn lost(server: ServerId) -> LostCall {
+/// A call that is lost.
+pub(super) fn lost(server: ServerId) -> LostCall {
     let (place, why) = (format!("server {}", server.0), "simulated".to_owned());
     LostCall { place, cause: LossCause::Other, why }
-}
-
-async fn wait(cluster: SharedCluster, server: ServerId, number: u64) -> Result<Vec<u8>, LostCall> {
-    poll_fn(move |context| {
-        let mut cluster = cluster.borrow_mut();
-        let Some(call) = cluster.calls.get_mut(&number) else { panic!("call {number} is not known") };
-        match call.reply.take() {
-            Some(reply) => {
-                cluster.calls.remove(&number);
-                Poll::Ready(reply.map_err(|()| lost(server)))
-            }
-            None => {
-                call.waker = Some(context.waker().clone());
-                Poll::Pending
-            }
-        }
-    })
-    .await
-}
-
-impl Transport for Network {
-    fn call<'a>(
-        &'a self,
-        server: ServerId,
-        request: &[u8],
-    ) -> impl Future<Output = Result<Vec<u8>, LostCall>> + use<'a> {
-        let number = self.cluster.borrow_mut().call(self.peer, usize::from(server.0), request.to_vec(), None);
-        wait(Rc::clone(&self.cluster), server, number)
-    }
-
-    fn send(&self, server: ServerId, request: &[u8], handler: ReplyHandler) {
-        let mut cluster = self.cluster.borrow_mut();
-        let number = cluster.call(self.peer, usize::from(server.0), request.to_vec(), None);
-        if let Some(call) = cluster.calls.get_mut(&number) {
-            call.handler = Some(handler);
-        }
-    }
-
-    fn correct(&self, group: ServerId, correction: &Correction<'_>) -> bool {
-        self.cluster.borrow_mut().correct(self.peer, group, correction)
-    }
-
-    async fn pause(&self, time: Duration) {
-        pause(&self.cluster, time.as_micros() as u64).await;
-    }
-
-    fn home_group(&self) -> ServerId {
-        self.cluster.borrow().home_group()
-    }
-
-    fn uptime(&self) -> Duration {
-        Duration::from_micros(self.cluster.borrow().now_us())
-    }
-
-    fn clock(&self) -> Timestamp {
-        let mut cluster = self.cluster.borrow_mut();
-        let servers = cluster.server_count();
-        (0..servers).map(|server| Timestamp::from_ms(cluster.clock(server).wall_ms)).max().unwrap_or_default()
-    }
-
-    fn set_heartbeat_source(&self, heartbeats: Arc<dyn HeartbeatSource>) {
-        self.cluster.borrow_mut().processes[self.peer].heartbeats = Some(Arc::downgrade(&heartbeats));
-    }
-}
-
-impl Transport for LocalTransport {
-    fn call<'a>(
-        &'a self,
-        server: ServerId,
-        request: &[u8],
-    ) -> impl Future<Output = Result<Vec<u8>, LostCall>> + use<'a> {
-        let mut cluster = self.cluster.borrow_mut();
-        let number = if usize::from(server.0) == self.server {
-            let number = cluster.new_call(None);
-            cluster.handle(self.server, Caller { connection: OWN, request: number }, request);
-            number
-        } else {
-            cluster.call(peer_of_server(self.server), usize::from(server.0), request.to_vec(), None)
-        };
-        wait(Rc::clone(&self.cluster), server, number)
-    }
-
-    fn send(&self, server: ServerId, request: &[u8], handler: ReplyHandler) {
-        let mut cluster = self.cluster.borrow_mut();
-        let is_own = usize::from(server.0) == self.server;
-        let number = if is_own {
-            cluster.new_call(None)
-        } else {
-            cluster.call(peer_of_server(self.server), usize::from(server.0), request.to_vec(), None)
-        };
-        if let Some(call) = cluster.calls.get_mut(&number) {
-            call.handler = Some(handler);
-        }
-        if is_own {
-            cluster.handle(self.server, Caller { connection: OWN, request: number }, request);
-        }
-    }
-
-    fn correct(&self, group: ServerId, correction: &Correction<'_>) -> bool {
-        self.cluster.borrow_mut().correct(peer_of_server(self.server), group, correction)
-    }
-
-    async fn pause(&self, time: Duration) {
-        pause(&self.cluster, time.as_micros() as u64).await;
-    }
-
-    fn home_group(&self) -> ServerId {
-        self.cluster.borrow().home_group()
-    }
-
-    fn uptime(&self) -> Duration {
-        Duration::from_micros(self.cluster.borrow().now_us())
-    }
-
-    fn clock(&self) -> Timestamp {
-        Timestamp::from_ms(self.cluster.borrow_mut().clock(self.server).wall_ms)
-    }
-
-    fn set_heartbeat_source(&self, heartbeats: Arc<dyn HeartbeatSource>) {
-        if let Some(running) = &mut self.cluster.borrow_mut().servers[self.server].running {
-            running.heartbeats = Some(Arc::downgrade(&heartbeats));
-        }
-    }
 }

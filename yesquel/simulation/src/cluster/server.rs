@@ -5,11 +5,11 @@ use super::{
     Cluster, SharedCluster, SimulationEvent,
     laws::ServerLaws,
     network::{OWN, link_of},
+    outgoing::StepOutputs,
     peer_of_server,
 };
 use crate::disk::SimulatedDisk;
 use std::{
-    cell::RefCell,
     future::poll_fn,
     sync::Weak,
     task::{Poll, Waker},
@@ -19,7 +19,7 @@ use yesquel_log::LogIdentity;
 use yesquel_model::{GroupEpoch, ServerId, Timestamp, TxnId};
 use yesquel_node::{
     CheckpointWriter, Durability, GroupCore, GroupLog, GroupWork, LogFailure, LogOptions, LogSizes,
-    OpenError, OpenedGroup, PeerQuery, ReplySink, open_group,
+    OpenError, OpenedGroup, PeerQuery, ReplyQueues, ReplySink, open_group,
 };
 use yesquel_seeds::Random;
 use yesquel_transport::HeartbeatSource;
@@ -47,16 +47,6 @@ pub enum LogFact {
     VotedYes(TxnId, Vec<ServerId>),
     /// Its outcome.
     Decided(TxnId, Decision),
-}
-
-/// Replies of a step.
-#[derive(Default)]
-struct StepReplies(RefCell<Vec<(Caller, Vec<u8>)>>);
-
-impl ReplySink for StepReplies {
-    fn deliver(&self, caller: Caller, reply: &[u8]) {
-        self.0.borrow_mut().push((caller, reply.to_vec()));
-    }
 }
 
 /// A running server.
@@ -88,6 +78,11 @@ pub(crate) struct SimulatedServer {
     pub(super) ahead_ms: i64,
     /// Its clock was far ahead at some time.
     pub(super) was_ahead: bool,
+    /// What the thread of its sockets has not written, and where it is amid connections.
+    pub(super) outgoing: ReplyQueues,
+    pub(super) unwritten: Vec<u64>,
+    /// Number of steps that left something for connections.
+    pub(super) rounds: u64,
     /// Where it listens.
     pub(super) address: usize,
     /// Its process is stopped until then.
@@ -118,6 +113,9 @@ impl SimulatedServer {
             started_us: 0,
             ahead_ms: 0,
             was_ahead: false,
+            outgoing: ReplyQueues::default(),
+            unwritten: Vec::new(),
+            rounds: 0,
             address: number,
             frozen_until_us: 0,
             checkpoint_bytes: u64::MAX,
@@ -143,6 +141,9 @@ impl SimulatedServer {
             node_cells_max: 4 - self.number % 3,
             node_load_max: 5,
             outcomes_kept_ms: self.kept_ms,
+            // At some servers few nodes can be watched.
+            watched_nodes_max: 2 + 5 * (self.number % 3),
+            watches_max: 3 + 7 * ((self.number + 1) % 3),
             ..EngineSettings::default()
         }
     }
@@ -200,9 +201,9 @@ impl Cluster {
         let now = self.clock(at);
         let server = &mut self.servers[at];
         let running = server.running.as_mut()?;
-        let replies = StepReplies::default();
+        let outputs = StepOutputs::default();
         let before = running.core.engine().lsn();
-        let result = act(running, now, &replies);
+        let result = act(running, now, &outputs);
         let last = running.core.engine().lsn();
         let made = running.core.records().iter().rev().zip((before + 1..=last).rev());
         let made: Vec<(&[u8], u64)> = made.collect();
@@ -231,10 +232,7 @@ impl Cluster {
             running.background.take().into_iter().for_each(Waker::wake);
         }
         let queries = running.core.take_queries();
-        for (caller, reply) in replies.0.into_inner() {
-            self.servers[at].laws.on_reply(caller, &reply);
-            self.reply(caller, reply);
-        }
+        self.pass_on(at, outputs);
         settled.into_iter().for_each(|(client, report)| self.check_settled(at, client, &report));
         refused.into_iter().for_each(|(txn, participants)| self.check_refused(at, txn, &participants));
         queries.into_iter().for_each(|query| self.ask(at, query));
@@ -403,6 +401,7 @@ impl Cluster {
             self.on_news(at, OWN, heartbeats.client(), heartbeats.heartbeat());
         }
         self.step(at, |running, now, sink| running.core.tick(now, sink));
+        self.find_closed_notices(at);
         self.check_clock(at);
         // A comparison takes as long as many steps.
         let is_due = (self.schedule.now_us() / TICK_US).is_multiple_of(COMPARED_TICKS);
@@ -536,8 +535,10 @@ impl Cluster {
         if let Some(seed) = power {
             server.disk.crash(&mut Random::new(seed));
         }
+        (server.outgoing, server.unwritten) = Default::default();
         self.changed.push(at);
         self.processes[peer_of_server(at)].routes.clear();
+        self.close_all_notices(|_, server| server == at);
         // Replies in flight may arrive; requests in flight are lost.
         self.cut_all(|_, server| server == at, 0, power.unwrap_or(at as u64) % 5);
         self.cut_all(|peer, _| peer == peer_of_server(at), 4, 0);

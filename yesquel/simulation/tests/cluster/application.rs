@@ -6,7 +6,7 @@ use crate::{
     steps::{PERMANENT, SLOTS, Step},
     workload::{SharedWorkload, WorkCounts, Workload},
 };
-use std::{cell::RefCell, ops::ControlFlow, rc::Rc};
+use std::{cell::RefCell, ops::ControlFlow, rc::Rc, time::Duration};
 use yesquel_client::{Client, CommitError, RequestError};
 use yesquel_engine::Techniques;
 use yesquel_model::{Refusal, ServerId};
@@ -15,10 +15,13 @@ use yesquel_simulation::{
     Application, Cluster, EventCounts, InjectedFault, LocalTransport, Network, SharedCluster, TASKS,
     TASKS_PER_PROCESS, TaskFuture, next_work, run,
 };
-use yesquel_tree::{TreeError, Trees};
+use yesquel_tree::{TreeError, Trees, WatchLimits};
 
 /// Rounds of background work without a wait, after which splits count as endless.
 const ROUNDS_MAX: usize = 200;
+/// Limits of a process that soon has as many watched leaves as it may.
+const FEW_WATCHES: WatchLimits =
+    WatchLimits { bytes_max: 2_000, leaves_max: 3, kept_for: Duration::from_millis(300) };
 /// The observer's number among the tasks.
 const OBSERVER: usize = TASKS;
 
@@ -47,6 +50,9 @@ impl Application for TreeClients {
     fn process(&self, process: usize, network: Network, client: u64) -> [TaskFuture; TASKS_PER_PROCESS] {
         self.workload.borrow_mut().process_started(process);
         let trees = Rc::new(Trees::new(Client::new(network, client)));
+        if process == 0 {
+            trees.limit_watched(FEW_WATCHES);
+        }
         std::array::from_fn(|number| -> TaskFuture {
             let task = process * TASKS_PER_PROCESS + number;
             let (cluster, workload) = (Rc::clone(&self.cluster), Rc::clone(&self.workload));

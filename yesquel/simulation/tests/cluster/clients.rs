@@ -8,7 +8,7 @@ use crate::{
 use std::{cell::RefMut, rc::Rc};
 use yesquel_client::CommitError;
 use yesquel_model::{Key, KeyRange, ServerId, Timestamp};
-use yesquel_simulation::{Network, SharedCluster, pause};
+use yesquel_simulation::{Network, ProtocolPath, SharedCluster, pause};
 use yesquel_tree::{Savepoint, Tree, TreeError, TreeTransaction, Trees};
 
 /// The key of a number.
@@ -40,10 +40,15 @@ struct Open<'a> {
     savepoint: Option<(Savepoint, usize, usize)>,
     /// The slot whose tree it has replaced, and the new tree.
     replaced: Option<(usize, Tree)>,
+    /// Number of its reads that asked a server, before the last one.
+    asked: u64,
+    /// Before it writes it gets a snapshot, since it was said to only read.
+    must_pin: bool,
 }
 
 /// One task of a client.
 struct Worker<'a> {
+    cluster: Option<&'a SharedCluster>,
     workload: &'a SharedWorkload,
     trees: &'a Trees<Network>,
     task: usize,
@@ -60,7 +65,9 @@ pub(crate) async fn work(
     task: usize,
 ) {
     let servers = cluster.borrow().server_count();
-    let mut worker = Worker { workload: &workload, trees: &trees, task, servers, open: None };
+    let cluster_of = Some(&cluster);
+    let mut worker =
+        Worker { cluster: cluster_of, workload: &workload, trees: &trees, task, servers, open: None };
     loop {
         let next = workload.borrow_mut().next_act(task);
         let Some((pause_us, act)) = next else { return };
@@ -71,7 +78,8 @@ pub(crate) async fn work(
 
 /// Reads all trees in both directions, with an empty cache.
 pub(crate) async fn observe(workload: SharedWorkload, trees: Rc<Trees<Network>>, task: usize) {
-    let mut worker = Worker { workload: &workload, trees: &trees, task, servers: 1, open: None };
+    let mut worker =
+        Worker { cluster: None, workload: &workload, trees: &trees, task, servers: 1, open: None };
     for down in [false, true] {
         for slot in 0..SLOTS {
             let done = worker.walk(slot, None, usize::MAX, down).await;
@@ -96,7 +104,7 @@ impl<'a> Worker<'a> {
             let mut workload = workload.borrow_mut();
             let after = workload.committed(task).map_or(Timestamp::ZERO, |committed| *committed);
             let attempt = workload.history.begin(task, after);
-            Open { txn: trees.begin(), attempt, savepoint: None, replaced: None }
+            Open { txn: trees.begin(), attempt, savepoint: None, replaced: None, asked: 0, must_pin: false }
         })
     }
 
@@ -117,19 +125,68 @@ impl<'a> Worker<'a> {
     fn saw(&mut self, tree: Tree, seen: Result<Seen, TreeError>) -> Result<(), TreeError> {
         let open = self.open();
         let (attempt, snapshot) = (open.attempt, open.txn.snapshot());
+        let is_floating = snapshot.is_none() && open.txn.used_watched() > 0;
+        let has_asked = open.txn.asked() > open.asked;
         let history = &mut self.workload().history;
-        match seen {
-            Ok(seen) => {
-                history.on_read(attempt, snapshot, seen);
-                Ok(())
-            }
+        let (seen, done) = match seen {
+            Ok(seen) => (Some(seen), Ok(())),
             Err(error) => {
-                if matches!(error, TreeError::NoTree(_)) {
-                    history.on_read(attempt, snapshot, Seen::NoTree(tree));
-                }
-                Err(error)
+                let is_missing = matches!(error, TreeError::NoTree(_));
+                (is_missing.then_some(Seen::NoTree(tree)), Err(error))
+            }
+        };
+        if is_floating {
+            history.on_floating(attempt, tree.root().server);
+        }
+        if let Some(seen) = seen {
+            history.on_read(attempt, snapshot, seen);
+            // The server's later commits are above the snapshot.
+            if has_asked && let Some(snapshot) = snapshot {
+                history.on_answer(tree.root().server, snapshot);
             }
         }
+        done
+    }
+
+    /// Notes the begin of a read; returns the number of watched leaves used so far.
+    fn begin_read(&mut self) -> u64 {
+        let open = self.open();
+        open.asked = open.txn.asked();
+        let (attempt, used) = (open.attempt, open.txn.used_watched());
+        self.workload().history.begin_read(attempt);
+        used
+    }
+
+    fn count_watched(&mut self, before: u64) {
+        let used = self.open().txn.used_watched() - before;
+        if let Some(cluster) = self.cluster {
+            (0..used).for_each(|_| cluster.borrow_mut().count_path(ProtocolPath::WatchUsed));
+        }
+    }
+
+    fn use_watched(&mut self, slot: usize, only_reads: bool) {
+        if self.open.is_some() || self.tree(slot).is_none() {
+            return;
+        }
+        let open = self.open();
+        open.txn.use_watched(only_reads);
+        open.must_pin = only_reads;
+        let attempt = open.attempt;
+        self.workload().history.attempts[attempt].watches = true;
+    }
+
+    /// Before a write: a transaction that was said to only read gets a snapshot.
+    async fn pin(&mut self) -> Result<(), TreeError> {
+        let open = self.open();
+        if !std::mem::take(&mut open.must_pin) {
+            return Ok(());
+        }
+        open.txn.pin().await?;
+        let (attempt, snapshot) = (open.attempt, open.txn.snapshot());
+        if let Some(snapshot) = snapshot {
+            self.workload().history.on_snapshot(attempt, snapshot);
+        }
+        Ok(())
     }
 
     async fn walk(
@@ -141,6 +198,7 @@ impl<'a> Worker<'a> {
     ) -> Result<(), TreeError> {
         let Some(tree) = self.tree(slot) else { return Ok(()) };
         let start = start.map(key);
+        let used = self.begin_read();
         let txn = &mut self.open().txn;
         let mut cursor = txn.cursor(tree);
         let mut found: Vec<(Key, Value)> = Vec::new();
@@ -162,10 +220,16 @@ impl<'a> Worker<'a> {
             Ok(())
         };
         let walked: Result<(), TreeError> = walked.await;
+        self.count_watched(used);
         self.saw(tree, walked.map(|()| Seen::Walk { tree, start, down, most, found }))
     }
 
     async fn act(&mut self, act: &Act) {
+        if act.writes()
+            && let Err(error) = self.pin().await
+        {
+            return self.close(End::Failed(error));
+        }
         let done = match act {
             Act::Get { slot, key: number } => self.get(*slot, *number).await,
             Act::Walk { slot, key, steps, down } => self.walk(*slot, *key, *steps as usize + 1, *down).await,
@@ -194,6 +258,10 @@ impl<'a> Worker<'a> {
             Act::Replace { slot, server, key: number, value } => {
                 self.replace(*slot, *server, *number, *value).await
             }
+            Act::UseWatched { slot, only_reads } => {
+                self.use_watched(*slot, *only_reads);
+                Ok(())
+            }
             Act::Savepoint | Act::RollbackTo => {
                 self.savepoint(matches!(act, Act::Savepoint));
                 Ok(())
@@ -214,8 +282,9 @@ impl<'a> Worker<'a> {
 
     async fn get(&mut self, slot: usize, number: u64) -> Result<(), TreeError> {
         let Some(tree) = self.tree(slot) else { return Ok(()) };
-        let key = key(number);
+        let (key, used) = (key(number), self.begin_read());
         let found = self.open().txn.get(tree, &key).await;
+        self.count_watched(used);
         self.saw(tree, found.map(|found| Seen::Get(tree, key, found.map(|bytes| value(&bytes)))))
     }
 

@@ -12,6 +12,7 @@
 
 mod application;
 mod clients;
+mod floating;
 mod laws;
 mod reference;
 mod steps;

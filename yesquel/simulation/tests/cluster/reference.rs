@@ -2,8 +2,11 @@
 //! transactions are applied in the order of their commit times. The servers' logs show the outcomes
 //! that no client learned; all reads must agree with them.
 
-use crate::steps::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use crate::{floating::FloatingReads, steps::Value};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 use yesquel_client::{CommitError, RequestError};
 use yesquel_model::{Conflict, Key, KeyRange, Refusal, ServerId, Timestamp, TxnId, limits};
 use yesquel_simulation::{LogFact, outcomes};
@@ -72,6 +75,21 @@ pub(crate) struct Attempt {
     /// Latest commit acknowledged to its client, or to any client of its first server, before it
     /// began: it must see that commit.
     after: Timestamp,
+    /// It may use leaves that its client watches.
+    pub(crate) watches: bool,
+    /// What was acknowledged before its first read, if it watches.
+    pub(crate) first: FirstRead,
+    /// The server whose watched leaves it has used before it had a snapshot.
+    pub(crate) floating: Option<ServerId>,
+}
+
+/// What clients know before a transaction reads.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct FirstRead {
+    /// Latest commit of each server that was acknowledged or read.
+    pub(crate) acknowledged: BTreeMap<ServerId, Timestamp>,
+    /// Number of the commits that were acknowledged.
+    pub(crate) commits: usize,
 }
 
 impl Attempt {
@@ -111,18 +129,19 @@ pub(crate) enum Seen {
 }
 
 #[derive(Debug)]
-struct Observation {
-    attempt: usize,
-    snapshot: Timestamp,
+pub(crate) struct Observation {
+    pub(crate) attempt: usize,
+    /// `None`: it is right at the snapshot that its transaction got later, or else at some time.
+    snapshot: Option<Timestamp>,
     /// Effects of the transaction itself at the time of the read.
     own: Vec<Effect>,
     seen: Seen,
 }
 
-type State = BTreeMap<Tree, BTreeMap<Key, Value>>;
+pub(crate) type State = BTreeMap<Tree, BTreeMap<Key, Value>>;
 
 /// Applies an effect. Returns false if its tree does not exist.
-fn apply(state: &mut State, effect: &Effect) -> bool {
+pub(crate) fn apply(state: &mut State, effect: &Effect) -> bool {
     if let Effect::Create(tree) = effect {
         return state.insert(*tree, BTreeMap::new()).is_none();
     }
@@ -137,6 +156,64 @@ fn apply(state: &mut State, effect: &Effect) -> bool {
     true
 }
 
+fn same<T: PartialEq + fmt::Debug>(
+    found: &T,
+    expected: &T,
+    what: impl FnOnce() -> String,
+) -> Result<(), String> {
+    let wrong = || format!("{}: found {found:?}, expected {expected:?}", what());
+    if found == expected { Ok(()) } else { Err(wrong()) }
+}
+
+impl Observation {
+    /// Compares the read with a state. Returns what is wrong.
+    pub(crate) fn agrees(&self, state: &State) -> Result<(), String> {
+        let Observation { own, seen, .. } = self;
+        let content = |tree: &Tree| {
+            let mut state: State =
+                state.get_key_value(tree).map(|(tree, all)| (*tree, all.clone())).into_iter().collect();
+            own.iter().filter(|effect| effect.tree() == *tree).for_each(|effect| {
+                apply(&mut state, effect);
+            });
+            state.remove(tree)
+        };
+        match seen {
+            Seen::NoTree(tree) if state.contains_key(tree) => Err(format!("there is {tree:?}")),
+            Seen::NoTree(_) => Ok(()),
+            Seen::Get(tree, key, found) => {
+                let expected = match state.contains_key(tree) {
+                    true => content(tree).and_then(|all| all.get(key).copied()),
+                    // Only its own writes can have answered.
+                    false => own
+                        .iter()
+                        .rev()
+                        .find_map(|effect| match effect {
+                            Effect::Write(of, other, value) if of == tree && other == key => Some(*value),
+                            Effect::Clear(of, range) if of == tree && range.contains(key) => Some(None),
+                            _ => None,
+                        })
+                        .flatten(),
+                };
+                same(found, &expected, || format!("{key:?} of {tree:?}"))
+            }
+            Seen::Walk { tree, start, down, most, found } => {
+                let all = content(tree).unwrap_or_default();
+                let mut expected: Vec<(Key, Value)> = all.into_iter().collect();
+                if *down {
+                    expected.reverse();
+                }
+                expected.retain(|(key, _)| match start {
+                    Some(start) if *down => key <= start,
+                    Some(start) => key >= start,
+                    None => true,
+                });
+                expected.truncate(*most);
+                same(found, &expected, || format!("from {start:?} in {tree:?}, down: {down}"))
+            }
+        }
+    }
+}
+
 /// All transactions and reads of a run.
 pub(crate) struct History {
     /// Whether the run has faults.
@@ -149,8 +226,11 @@ pub(crate) struct History {
     observations: Vec<Observation>,
     /// The open transaction of each task.
     current: BTreeMap<usize, usize>,
-    /// The latest commit of each server that was acknowledged to any client.
+    /// The latest commit of each server alone that was acknowledged to any client, or snapshot that it
+    /// has answered.
     acknowledged: BTreeMap<ServerId, Timestamp>,
+    /// Transactions whose commit was acknowledged, in that order.
+    pub(crate) committed: Vec<usize>,
 }
 
 impl History {
@@ -163,6 +243,7 @@ impl History {
             observations: Vec::new(),
             current: BTreeMap::new(),
             acknowledged: BTreeMap::new(),
+            committed: Vec::new(),
         }
     }
 
@@ -175,23 +256,59 @@ impl History {
     /// acknowledged. Returns its number.
     pub(crate) fn begin(&mut self, task: usize, after: Timestamp) -> usize {
         let (effects, absent, txns) = Default::default();
-        self.attempts.push(Attempt { task, snapshot: None, effects, absent, txns, end: End::Open, after });
+        let (end, watches, first, floating) = (End::Open, false, FirstRead::default(), None);
+        let snapshot = None;
+        self.attempts.push(Attempt {
+            task,
+            snapshot,
+            effects,
+            absent,
+            txns,
+            end,
+            after,
+            watches,
+            first,
+            floating,
+        });
         self.current.insert(task, self.attempts.len() - 1);
         self.attempts.len() - 1
     }
 
     /// Records the end of a transaction.
-    pub(crate) fn end(&mut self, attempt: usize, end: End) {
-        let attempt = &mut self.attempts[attempt];
+    pub(crate) fn end(&mut self, number: usize, end: End) {
+        let attempt = &mut self.attempts[number];
         attempt.end = end;
         self.current.remove(&attempt.task);
         let End::Committed(at) = attempt.end else { return };
+        self.committed.push(number);
         let mut servers = attempt.effects.iter().map(|effect| effect.tree().root().server);
         // Of several participants, one may not have applied the commit yet, nor its clock.
         if let Some(server) = servers.next().filter(|server| servers.all(|other| other == *server)) {
             let acknowledged = self.acknowledged.entry(server).or_default();
             *acknowledged = (*acknowledged).max(at);
         }
+    }
+
+    /// Records that a server has answered a read at a snapshot.
+    pub(crate) fn on_answer(&mut self, server: ServerId, snapshot: Timestamp) {
+        if !self.disk_failures.contains(&server) {
+            let acknowledged = self.acknowledged.entry(server).or_default();
+            *acknowledged = (*acknowledged).max(snapshot);
+        }
+    }
+
+    /// Records that a transaction begins to read.
+    pub(crate) fn begin_read(&mut self, attempt: usize) {
+        let attempt = &mut self.attempts[attempt];
+        if attempt.watches && attempt.snapshot.is_none() && attempt.floating.is_none() {
+            let (acknowledged, commits) = (self.acknowledged.clone(), self.committed.len());
+            attempt.first = FirstRead { acknowledged, commits };
+        }
+    }
+
+    /// Records that a transaction without a snapshot has used watched leaves of a server.
+    pub(crate) fn on_floating(&mut self, attempt: usize, server: ServerId) {
+        self.attempts[attempt].floating.get_or_insert(server);
     }
 
     /// Records the death of a task's process.
@@ -210,28 +327,39 @@ impl History {
             Request::Read { snapshot: None, .. }
                 if attempt.end == End::Open && !self.disk_failures.contains(&server) =>
             {
-                let acknowledged = self.acknowledged.get(&server).copied().unwrap_or_default();
+                // One that has used watched leaves may get an earlier snapshot, but not one from before
+                // its first read.
+                let known = if attempt.watches { &attempt.first.acknowledged } else { &self.acknowledged };
+                let acknowledged = known.get(&server).copied().unwrap_or_default();
                 attempt.after = attempt.after.max(acknowledged);
             }
             _ => {}
         }
     }
 
+    /// Records the snapshot of a transaction.
+    pub(crate) fn on_snapshot(&mut self, attempt: usize, snapshot: Timestamp) {
+        let known = &mut self.attempts[attempt];
+        assert!(known.snapshot.is_none_or(|known| known == snapshot), "the snapshot has changed");
+        known.snapshot = Some(snapshot);
+        assert!(
+            snapshot >= known.after,
+            "{known:?} does not see an acknowledged commit {:?}",
+            self.acknowledged
+        );
+    }
+
     /// Records a read of a transaction.
     pub(crate) fn on_read(&mut self, attempt: usize, snapshot: Option<Timestamp>, seen: Seen) {
-        let known = &mut self.attempts[attempt];
-        assert!(known.snapshot.is_none() || known.snapshot == snapshot, "the snapshot has changed");
-        known.snapshot = snapshot;
-        if let Some(snapshot) = snapshot {
-            assert!(
-                snapshot >= known.after,
-                "{known:?} does not see an acknowledged commit {:?}",
-                self.acknowledged
-            );
+        match snapshot {
+            Some(snapshot) => self.on_snapshot(attempt, snapshot),
+            None => assert_eq!(self.attempts[attempt].snapshot, None, "the snapshot has changed"),
         }
+        let known = &self.attempts[attempt];
         let own = known.effects.clone();
         // A read answered by own writes takes no snapshot.
-        let snapshot = snapshot.unwrap_or_default();
+        let is_floating = snapshot.is_none() && known.floating.is_some();
+        let snapshot = if is_floating { None } else { Some(snapshot.unwrap_or_default()) };
         self.observations.push(Observation { attempt, snapshot, own, seen });
     }
 
@@ -271,18 +399,24 @@ impl History {
     /// Replays commits and reads in the order of their times and checks the reads.
     fn replay(&self, commits: &[(Timestamp, usize)], sent: &[Vec<Effect>]) -> State {
         let mut state: State = self.permanent.iter().map(|tree| (*tree, BTreeMap::new())).collect();
-        let mut observations: Vec<&Observation> = self.observations.iter().collect();
-        observations.sort_by_key(|observation| observation.snapshot);
-        let mut commits = commits.iter().peekable();
-        for observation in observations {
-            while let Some((_, number)) = commits.next_if(|(at, _)| *at <= observation.snapshot) {
-                self.commit(*number, &mut state, &sent[*number]);
+        let snapshot_of =
+            |observation: &Observation| observation.snapshot.or(self.attempts[observation.attempt].snapshot);
+        let mut observations: Vec<(Timestamp, &Observation)> =
+            self.observations.iter().filter_map(|one| Some((snapshot_of(one)?, one))).collect();
+        observations.sort_by_key(|(snapshot, _)| *snapshot);
+        let mut observations = observations.into_iter().peekable();
+        let floating = self.observations.iter().filter(|one| snapshot_of(one).is_none());
+        let mut floating = FloatingReads::new(floating);
+        for (place, (at, number)) in commits.iter().enumerate() {
+            while let Some((snapshot, observation)) = observations.next_if(|(snapshot, _)| snapshot < at) {
+                self.check(observation, snapshot, &state);
             }
-            self.check(observation, &state);
-        }
-        for (_, number) in commits {
+            floating.check(self, &state, &commits[place..], sent);
             self.commit(*number, &mut state, &sent[*number]);
         }
+        observations.for_each(|(snapshot, observation)| self.check(observation, snapshot, &state));
+        floating.check(self, &state, &[], sent);
+        floating.end(self);
         state
     }
 
@@ -300,49 +434,11 @@ impl History {
         }
     }
 
-    fn check(&self, observation: &Observation, state: &State) {
-        let Observation { own, seen, attempt, snapshot } = observation;
-        let content = |tree: &Tree| {
-            let mut state: State =
-                state.get_key_value(tree).map(|(tree, all)| (*tree, all.clone())).into_iter().collect();
-            own.iter().filter(|effect| effect.tree() == *tree).for_each(|effect| {
-                apply(&mut state, effect);
-            });
-            state.remove(tree)
-        };
-        let who = || format!("at {snapshot}, transaction {attempt} of task {}", self.attempts[*attempt].task);
-        match seen {
-            Seen::NoTree(tree) => assert!(!state.contains_key(tree), "{}: there is {tree:?}", who()),
-            Seen::Get(tree, key, found) => {
-                let expected = match state.contains_key(tree) {
-                    true => content(tree).and_then(|all| all.get(key).copied()),
-                    // Only its own writes can have answered.
-                    false => own
-                        .iter()
-                        .rev()
-                        .find_map(|effect| match effect {
-                            Effect::Write(of, other, value) if of == tree && other == key => Some(*value),
-                            Effect::Clear(of, range) if of == tree && range.contains(key) => Some(None),
-                            _ => None,
-                        })
-                        .flatten(),
-                };
-                assert_eq!(*found, expected, "{}: {key:?} of {tree:?}", who());
-            }
-            Seen::Walk { tree, start, down, most, found } => {
-                let all = content(tree).unwrap_or_default();
-                let mut expected: Vec<(Key, Value)> = all.into_iter().collect();
-                if *down {
-                    expected.reverse();
-                }
-                expected.retain(|(key, _)| match start {
-                    Some(start) if *down => key <= start,
-                    Some(start) => key >= start,
-                    None => true,
-                });
-                expected.truncate(*most);
-                assert_eq!(*found, expected, "{}: from {start:?} in {tree:?}, down: {down}", who());
-            }
+    /// Checks a read at a snapshot.
+    fn check(&self, observation: &Observation, snapshot: Timestamp, state: &State) {
+        if let Err(wrong) = observation.agrees(state) {
+            let (attempt, task) = (observation.attempt, self.attempts[observation.attempt].task);
+            panic!("at {snapshot}, transaction {attempt} of task {task}: {wrong}");
         }
     }
 
@@ -427,6 +523,8 @@ impl History {
                     commits.iter().any(|(at, other)| is_newer(*at) && *other != number && overlaps(*other));
                 assert!(met, "{attempt:?}: {error}, but nothing conflicts with it");
             }
+            // Its client has ended the watches of leaves that it has used, to watch others.
+            Refusal::SnapshotTooOld { .. } if attempt.floating.is_some() => {}
             Refusal::GivenUp(_)
             | Refusal::SnapshotTooOld { .. }
             | Refusal::TooFarAhead(_)

@@ -1,7 +1,7 @@
 //! The steps that a seed draws: faults, and acts of the clients' tasks.
 
 use yesquel_seeds::Random;
-use yesquel_simulation::{InjectedFault, SERVERS_MAX, TASKS, draw_faults};
+use yesquel_simulation::{InjectedFault, SERVERS_MAX, TASKS, draw_faults, draw_watching, server_count};
 
 /// Trees that are never dropped, some at each server.
 pub(crate) const PERMANENT: usize = 4;
@@ -9,6 +9,9 @@ pub(crate) const PERMANENT: usize = 4;
 pub(crate) const SLOTS: usize = PERMANENT + 2;
 /// Different keys.
 pub(crate) const KEYS: u64 = 30;
+
+/// Part of the seed of what is drawn for watches.
+const WATCHING: u64 = 0x7761_7463_6865_7321;
 
 /// Faults of a long run, and its steps: over 1,000 acts.
 const LONG_FAULTS: usize = 3;
@@ -61,10 +64,37 @@ pub(crate) enum Act {
         key: u64,
         value: Value,
     },
+    /// Begins a transaction that uses watched leaves of the server of a tree, if none is open.
+    UseWatched {
+        slot: usize,
+        only_reads: bool,
+    },
     Savepoint,
     RollbackTo,
     Rollback,
     Commit,
+}
+
+impl Act {
+    /// Whether it makes a transaction one that writes.
+    pub(crate) fn writes(&self) -> bool {
+        match self {
+            Act::Put { .. }
+            | Act::Insert { .. }
+            | Act::Delete { .. }
+            | Act::DeleteRange { .. }
+            | Act::Guard { .. }
+            | Act::Replace { .. } => true,
+            Act::Get { .. }
+            | Act::Walk { .. }
+            | Act::Audit
+            | Act::UseWatched { .. }
+            | Act::Savepoint
+            | Act::RollbackTo
+            | Act::Rollback
+            | Act::Commit => false,
+        }
+    }
 }
 
 /// A value by its number and length, from which its bytes follow.
@@ -98,6 +128,12 @@ pub(crate) fn steps(seed: u64) -> Vec<Step> {
     while is_long && faults.iter().filter(|fault| fault.is_adverse()).count() < LONG_FAULTS {
         faults = draw_faults(random);
     }
+    // Apart from the other draws, so that these are the same in runs with and without watches.
+    let mut watching = Random::new(seed ^ WATCHING);
+    let is_calm = !faults.iter().any(InjectedFault::is_adverse);
+    let watches = draw_watching(&mut watching, server_count(&faults), is_calm);
+    let watches_any = !watches.is_empty();
+    faults.extend(watches);
     let mut steps: Vec<Step> = faults.into_iter().map(Step::Fault).collect();
     let slow = [1_000, 40_000, 200_000][random.next(3) as usize];
     let load = Load {
@@ -105,13 +141,62 @@ pub(crate) fn steps(seed: u64) -> Vec<Step> {
         has_long: random.next(3) == 0,
         hot: (random.next(3) == 0).then(|| random.next(SLOTS as u64) as usize),
     };
+    let watched = load.hot.unwrap_or_else(|| watching.next(SLOTS as u64) as usize);
+    let mut add = |random: &mut Random, steps: &mut Vec<Step>| {
+        let place = steps.len();
+        transaction(random, load, steps);
+        if !watches_any {
+            return;
+        }
+        match watching.next(5) {
+            // A run takes no longer than one without watches.
+            0 | 1 => {
+                steps.truncate(place);
+                for _ in 0..1 + watching.next(2) {
+                    reader(&mut watching, load, watched, steps);
+                }
+            }
+            // The transaction uses watched leaves, and perhaps is said to only read.
+            2 | 3 => {
+                let Some(Step::Act { task, .. }) = steps.get(place) else { return };
+                let act = Act::UseWatched { slot: watched, only_reads: watching.next(3) == 0 };
+                let first = Step::Act { task: *task, pause_us: 0, act };
+                steps.insert(place, first);
+            }
+            _ => {}
+        }
+    };
     for _ in 0..20 + random.next(70) {
-        transaction(random, load, &mut steps);
+        add(random, &mut steps);
     }
     while is_long && steps.len() < LONG_STEPS {
-        transaction(random, load, &mut steps);
+        add(random, &mut steps);
     }
     steps
+}
+
+/// A transaction that only reads, mostly what others read too.
+fn reader(random: &mut Random, load: Load, watched: usize, steps: &mut Vec<Step>) {
+    let task = random.next(TASKS as u64) as usize;
+    let mut push = |random: &mut Random, act: Act| {
+        // Some wait for changes between two reads.
+        let most = if random.next(4) == 0 { load.slow } else { load.slow / 4 };
+        steps.push(Step::Act { task, pause_us: random.next(most), act });
+    };
+    let only_reads = random.next(5) > 0;
+    push(random, Act::UseWatched { slot: watched, only_reads });
+    for _ in 0..1 + random.next(4) {
+        let any = random.next(SLOTS as u64) as usize;
+        let slot = if random.next(4) > 0 { watched } else { any };
+        let keys = if random.next(4) > 0 { 6 } else { KEYS };
+        let key = random.next(keys);
+        let act = match random.next(3) {
+            0 => Act::Walk { slot, key: Some(key), steps: random.next(6), down: random.next(2) == 0 },
+            _ => Act::Get { slot, key },
+        };
+        push(random, act);
+    }
+    push(random, Act::Commit);
 }
 
 /// Properties of a run's transactions.

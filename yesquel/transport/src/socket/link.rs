@@ -9,7 +9,7 @@ use super::{
     watching::{WatchedServer, Watching},
 };
 use crate::{
-    GroupRoute, LossCause, WatchEvent,
+    GroupRoute, LossCause, SeeEvent,
     wait::{CHECK_EVERY, check_cancelled},
 };
 use std::{
@@ -303,7 +303,7 @@ impl ServerLink {
         &self,
         identity: &ClientIdentity,
         request: &[u8],
-        see: &mut dyn FnMut(WatchEvent),
+        see: SeeEvent<'_>,
     ) -> Option<Vec<u8>> {
         let connect = || {
             let connection = identity.connect_watcher(&self.address()?).ok()?;

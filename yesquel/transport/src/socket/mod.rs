@@ -18,7 +18,7 @@ pub use address::{Address, AddressError, Addresses, DEFAULT_PORT};
 pub use connect_error::{ConnectError, ConnectStep, KnownCluster};
 
 use crate::{
-    HeartbeatSource, LostCall, OPENED_BEFORE_FORK, ReplyHandler, Transport, WatchEvent, wait::was_cancelled,
+    HeartbeatSource, LostCall, OPENED_BEFORE_FORK, ReplyHandler, SeeEvent, Transport, wait::was_cancelled,
 };
 use connection::ServerConnection;
 use lanes::{LANES, LaneGuard, Lanes};
@@ -145,7 +145,7 @@ impl SharedLinks {
                 for link in shared.links.iter() {
                     // Reads that are not finished may need snapshots before changes.
                     let mut see = |event| heartbeats.on_watch_event(link.server, event);
-                    link.watching.poll(false, &mut see);
+                    link.watching.poll(&mut see);
                 }
                 shared.links.connections().for_each(|connection| connection.report(heartbeats));
             }
@@ -421,21 +421,22 @@ impl Transport for SocketTransport {
         self.membership().home_group
     }
 
-    fn ask_watching(
-        &self,
-        server: ServerId,
-        request: &[u8],
-        see: &mut dyn FnMut(WatchEvent),
-    ) -> Option<Vec<u8>> {
+    async fn ask_watching(&self, server: ServerId, request: &[u8], see: SeeEvent<'_>) -> Option<Vec<u8>> {
         let link = self.own_link(server)?;
         link.ask_watching(&self.0.0.identity, request, see)
     }
 
-    fn take_notices(&self, server: ServerId, waits: bool, see: &mut dyn FnMut(WatchEvent)) -> bool {
-        self.own_link(server).is_some_and(|link| link.watching.poll(waits, see))
+    fn take_notices(&self, server: ServerId, see: SeeEvent<'_>) -> bool {
+        self.own_link(server).is_some_and(|link| link.watching.poll(see))
     }
 
-    fn end_watches(&self, server: ServerId, see: &mut dyn FnMut(WatchEvent)) {
+    async fn wait_for_notices(&self, server: ServerId, see: SeeEvent<'_>) {
+        if let Some(link) = self.own_link(server) {
+            link.watching.wait_and_poll(see);
+        }
+    }
+
+    fn end_watches(&self, server: ServerId, see: SeeEvent<'_>) {
         if let Some(link) = self.own_link(server) {
             link.watching.end(see);
         }

@@ -8,7 +8,11 @@ use super::{
     channel::{Channel, is_late},
     connection::ServerConnection,
 };
-use crate::{WatchEvent, wait::check_cancelled};
+use crate::{
+    START,
+    wait::check_cancelled,
+    watch_link::{SeeEvent, WatchChannel, WatchLink, WatchRequest},
+};
 use std::{
     io,
     sync::{
@@ -18,34 +22,17 @@ use std::{
             Ordering::{Acquire, Release},
         },
     },
+    task::Poll,
     thread,
     time::{Duration, Instant},
 };
-use yesquel_wire::{
-    Correction, EncodedDestination, Notice,
-    frame::{Inbox, Outbox},
-};
+use yesquel_wire::{EncodedDestination, frame::Inbox};
 
-/// Pause after a connection has failed.
+/// Pause after an attempt to connect.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
 
 /// How long a reply is waited for, before the question is asked in the usual way.
 const WAIT_MOST: Duration = Duration::from_secs(1);
-
-#[derive(Debug)]
-struct WatchConnection {
-    channel: Channel,
-    inbox: Inbox,
-    /// Number of the last request.
-    requests: u64,
-}
-
-#[derive(Debug, Default)]
-struct WatchState {
-    connection: Option<WatchConnection>,
-    /// Earliest time for the next connection attempt.
-    later: Option<Instant>,
-}
 
 /// The server that a connection is made to.
 pub(super) struct WatchedServer<'a> {
@@ -57,119 +44,67 @@ pub(super) struct WatchedServer<'a> {
 }
 
 /// The connection of a link, made when it is first needed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Watching {
-    state: Mutex<WatchState>,
+    link: Mutex<WatchLink<Channel>>,
     /// Whether a thread waits for a reply, and holds the lock.
     is_asking: AtomicBool,
 }
 
-fn foreign() -> io::Error {
-    io::ErrorKind::InvalidData.into()
-}
-
-impl WatchConnection {
-    fn connect(server: &WatchedServer<'_>) -> Option<WatchConnection> {
-        let (channel, inbox) = (server.connect)()?.into_parts();
-        Some(WatchConnection { channel, inbox, requests: 0 })
-    }
-
-    /// Delivers the messages that have come. Returns the reply to the last request.
-    fn take(&mut self, see: &mut dyn FnMut(WatchEvent)) -> io::Result<Option<Vec<u8>>> {
-        let (mut reply, mut is_foreign, requests) = (None, false, self.requests);
-        let taken = self.inbox.take(|number, message| match number {
-            Notice::NUMBER => match Notice::decode(message) {
-                Ok(notice) => see(WatchEvent::Changed(notice)),
-                Err(_) => is_foreign = true,
-            },
-            number if number == requests => reply = Some(message.to_vec()),
-            _ => is_foreign = true,
-        });
-        taken.map_err(io::Error::other)?;
-        if is_foreign { Err(foreign()) } else { Ok(reply) }
-    }
-
-    fn ask(
-        &mut self,
-        destination: &EncodedDestination,
-        request: &[u8],
-        timeout: Duration,
-        see: &mut dyn FnMut(WatchEvent),
-    ) -> io::Result<Vec<u8>> {
-        self.requests += 1;
-        let (mut outbox, mut bytes) = (Outbox::default(), Vec::new());
-        outbox.push_after(self.requests, destination.bytes(), request);
-        while outbox.fill(&mut bytes) {}
-        let until = Instant::now() + timeout;
-        let mut unsent = &bytes[..];
+impl WatchChannel for Channel {
+    fn send_all(&mut self, mut unsent: &[u8]) -> io::Result<()> {
         while !unsent.is_empty() {
-            let sent = self.channel.send_some(unsent)?;
+            let sent = self.send_some(unsent)?;
             unsent = unsent.get(sent..).unwrap_or_default();
-        }
-        loop {
-            if let Some(reply) = self.take(see)? {
-                return Ok(reply);
-            }
-            match self.channel.receive(&mut self.inbox) {
-                Ok(_) => {}
-                Err(error) if is_late(&error) && Instant::now() < until && !check_cancelled() => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// Takes all notices that have come.
-    fn poll(&mut self, see: &mut dyn FnMut(WatchEvent)) -> io::Result<()> {
-        while self.channel.take_received(&mut self.inbox)? {
-            if self.take(see)?.is_some() {
-                return Err(foreign());
-            }
         }
         Ok(())
     }
+
+    fn take_received(&mut self, inbox: &mut Inbox) -> io::Result<bool> {
+        Channel::take_received(self, inbox)
+    }
 }
 
-impl WatchState {
-    fn ask(
-        &mut self,
-        server: &WatchedServer<'_>,
-        request: &[u8],
-        see: &mut dyn FnMut(WatchEvent),
-    ) -> Option<Vec<u8>> {
-        if self.connection.is_none() {
-            let now = Instant::now();
-            if self.later.is_some_and(|later| now < later) {
-                return None;
-            }
-            // If the other connection has ended, the next request there makes a new one. A transaction
-            // must not have a snapshot by then: it could not go on.
-            if !(server.is_alive)() {
-                return None;
-            }
-            self.later = Some(now + AGAIN_AFTER);
-            self.connection = WatchConnection::connect(server);
+impl Default for Watching {
+    fn default() -> Watching {
+        Watching { link: Mutex::new(WatchLink::new(AGAIN_AFTER)), is_asking: AtomicBool::default() }
+    }
+}
+
+impl WatchedServer<'_> {
+    /// Sends a question and waits for its reply.
+    fn ask(&self, link: &mut WatchLink<Channel>, request: &[u8], see: SeeEvent<'_>) -> Option<Vec<u8>> {
+        let question = WatchRequest { destination: self.destination, request };
+        let connect = || (self.connect)().map(ServerConnection::into_parts);
+        let until = Instant::now() + self.timeout.min(WAIT_MOST);
+        if !link.ask(START.elapsed(), self.is_alive, connect, &question, see) {
+            return None;
         }
-        let (destination, timeout) = (server.destination, server.timeout.min(WAIT_MOST));
-        let reply = self.connection.as_mut()?.ask(&destination, request, timeout, see).ok();
-        if reply.is_none() {
-            self.connection = None;
-            see(WatchEvent::Lost);
+        loop {
+            if let Poll::Ready(reply) = link.take(see) {
+                return reply;
+            }
+            let receive = |channel: &mut Channel, inbox: &mut Inbox| match channel.receive(inbox) {
+                Ok(_) => Ok(()),
+                Err(error) if is_late(&error) && Instant::now() < until && !check_cancelled() => Ok(()),
+                Err(error) => Err(error),
+            };
+            link.receive(receive, see);
         }
-        reply
     }
 }
 
 impl Watching {
-    fn lock(&self) -> MutexGuard<'_, WatchState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, WatchLink<Channel>> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks the state, unless a thread waits for a reply.
-    fn try_lock(&self) -> Option<MutexGuard<'_, WatchState>> {
+    /// Locks the link, unless a thread waits for a reply.
+    fn try_lock(&self) -> Option<MutexGuard<'_, WatchLink<Channel>>> {
         loop {
-            match self.state.try_lock() {
-                Ok(state) => return Some(state),
-                Err(TryLockError::Poisoned(state)) => return Some(state.into_inner()),
+            match self.link.try_lock() {
+                Ok(link) => return Some(link),
+                Err(TryLockError::Poisoned(link)) => return Some(link.into_inner()),
                 Err(TryLockError::WouldBlock) if self.is_asking.load(Acquire) => return None,
                 // Another thread takes its notices, and waits for nothing.
                 Err(TryLockError::WouldBlock) => thread::yield_now(),
@@ -183,34 +118,29 @@ impl Watching {
         &self,
         server: &WatchedServer<'_>,
         request: &[u8],
-        see: &mut dyn FnMut(WatchEvent),
+        see: SeeEvent<'_>,
     ) -> Option<Vec<u8>> {
-        let mut state = self.try_lock()?;
+        let mut link = self.try_lock()?;
         self.is_asking.store(true, Release);
-        let reply = state.ask(server, request, see);
+        let reply = server.ask(&mut link, request, see);
         self.is_asking.store(false, Release);
-        // The other way repeats the request where the group is.
-        reply.filter(|reply| Correction::of(reply).is_none())
+        reply
     }
 
     /// Delivers all notices that the server has written. Returns false if another thread waits for
-    /// a reply there; `waits`: waits for it instead.
-    pub(super) fn poll(&self, waits: bool, see: &mut dyn FnMut(WatchEvent)) -> bool {
-        let state = if waits { Some(self.lock()) } else { self.try_lock() };
-        let Some(mut state) = state else { return false };
-        if let Some(connection) = &mut state.connection
-            && connection.poll(see).is_err()
-        {
-            state.connection = None;
-            see(WatchEvent::Lost);
-        }
-        true
+    /// a reply there.
+    pub(super) fn poll(&self, see: SeeEvent<'_>) -> bool {
+        let link = self.try_lock();
+        link.map(|mut link| link.poll(see)).is_some()
+    }
+
+    /// Like [`poll`](Self::poll), after the other thread.
+    pub(super) fn wait_and_poll(&self, see: SeeEvent<'_>) {
+        self.lock().poll(see);
     }
 
     /// Closes the connection, which ends all watches.
-    pub(super) fn end(&self, see: &mut dyn FnMut(WatchEvent)) {
-        let mut state = self.lock();
-        (state.connection, state.later) = (None, None);
-        see(WatchEvent::Lost);
+    pub(super) fn end(&self, see: SeeEvent<'_>) {
+        self.lock().end(see);
     }
 }

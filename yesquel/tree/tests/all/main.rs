@@ -11,3 +11,4 @@ mod long_keys;
 mod round_trips;
 mod techniques;
 mod two_servers;
+mod watched;
