@@ -13,6 +13,9 @@ const LONG: u8 = HEAD as u8 + 1;
 /// Bytes of that length.
 const LENGTH: usize = 4;
 
+/// While older versions are kept, bytes grow by at least one part in so many.
+const REWRITES_AHEAD: usize = 8;
+
 /// Number of cells that are not deleted, and the bytes of their keys and newest values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct LiveCells {
@@ -253,7 +256,9 @@ impl NodeCells {
         self.bytes.reserve_exact(bytes);
     }
 
-    /// Reserves space for the bytes of one more value.
+    /// Reserves space for the bytes of one more value. To grow copies all bytes, so that a node whose
+    /// cells are written again, and whose bytes grow with each write until the next collection, grows
+    /// in larger steps.
     fn make_room(&mut self, more: usize) {
         let length = self.bytes.len();
         if length + more <= self.bytes.capacity() {
@@ -262,7 +267,8 @@ impl NodeCells {
         if self.dead * 4 > length {
             self.leave_out_dead(more);
         } else {
-            self.bytes.reserve_exact(spare(length + more) - length);
+            let ahead = if self.versions > 0 { length / REWRITES_AHEAD } else { 0 };
+            self.bytes.reserve_exact(spare(length + more.max(ahead)) - length);
         }
     }
 
@@ -536,6 +542,8 @@ impl NodeCells {
         }
         if self.dead * 4 > self.bytes.len() {
             self.leave_out_dead(0);
+        } else if self.versions == 0 {
+            self.bytes.shrink_to(spare(self.bytes.len()));
         }
     }
 

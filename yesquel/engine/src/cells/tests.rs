@@ -251,6 +251,36 @@ fn a_cells_overhead_is_small() {
     assert!(room(&cells) <= 500 * 124 * 9 / 8 + 4 * 124);
 }
 
+/// Each growth of a node copies all its bytes: writes of the same cells must not copy much more than
+/// they write, and a collection returns the spare capacity.
+#[test]
+fn rewritten_cells_are_seldom_copied() {
+    const VALUE: [u8; 1_000] = [7; 1_000];
+    let mut cells = NodeCells::default();
+    for number in 0..40u64 {
+        cells.insert(cells.len(), &number.to_be_bytes(), Timestamp(1), whole(&VALUE));
+    }
+    let (mut copied, mut written) = (0, 0);
+    for at in 2..400 {
+        let (capacity, length) = (cells.bytes.capacity(), cells.bytes.len());
+        cells.write(at % 40, Timestamp(at as u64), whole(&VALUE));
+        copied += if cells.bytes.capacity() > capacity { length } else { 0 };
+        written += VALUE.len();
+        assert!(cells.bytes.capacity() <= cells.bytes.len() * 4 / 3 + 2 * VALUE.len());
+    }
+    assert!(copied <= 6 * written, "{copied} bytes copied, {written} written");
+    cells.collect(Readable::from(Timestamp(400)), 0..cells.len(), |_, _| {});
+    assert!(cells.bytes.capacity() <= spare(40 * VALUE.len()));
+    // Few older versions do not make it worth while to drop their bytes.
+    for at in 400..406 {
+        cells.write(at % 40, Timestamp(at as u64), whole(&VALUE));
+    }
+    cells.collect(Readable::from(Timestamp(406)), 0..cells.len(), |_, _| {});
+    assert!(cells.dead > 0);
+    assert!(cells.bytes.capacity() <= spare(cells.bytes.len()));
+    assert_eq!(cells.audit(), Ok(()));
+}
+
 #[test]
 fn unreferenced_bytes_are_compacted() {
     let mut cells = NodeCells::default();
