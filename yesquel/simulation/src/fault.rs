@@ -170,7 +170,7 @@ pub enum InjectedFault {
         /// When it restarts.
         until_us: u64,
     },
-    /// A disk runs full until the server restarts.
+    /// A disk runs full, and has space again later or when the server restarts.
     DiskFull {
         /// When.
         at_us: u64,
@@ -178,7 +178,11 @@ pub enum InjectedFault {
         server: usize,
         /// Free bytes.
         free: usize,
-        /// When it restarts.
+        /// Whether the server restarts; otherwise it goes on.
+        restarts: bool,
+        /// Seed of what a power failure loses at the restart; none: the power stays.
+        power: Option<u64>,
+        /// When there is space.
         until_us: u64,
     },
     /// A server's process is stopped for a while, as by SIGSTOP: it takes and does nothing, and then
@@ -386,12 +390,9 @@ fn server_faults(random: &mut Random, servers: usize, kinds: &mut Kinds, faults:
         if random.next(2) == 0 {
             faults.push(InjectedFault::SyncFailure { at_us, server, power, until_us });
         } else {
-            faults.push(InjectedFault::DiskFull {
-                at_us,
-                server,
-                free: random.next(3_000) as usize,
-                until_us,
-            });
+            let free = random.next(3_000) as usize;
+            let restarts = free.is_multiple_of(4);
+            faults.push(InjectedFault::DiskFull { at_us, server, free, restarts, power, until_us });
         }
     }
     for _ in 0..kinds.count(random, 2) {
