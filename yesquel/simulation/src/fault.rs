@@ -387,11 +387,12 @@ fn server_faults(random: &mut Random, servers: usize, kinds: &mut Kinds, faults:
     for _ in 0..kinds.count(random, 2) {
         let (at_us, us) = (random.next(FAULTS_US), random.next(900_000));
         let (server, power, until_us) = (any_server(random, servers), power(random), at_us + us);
-        if random.next(2) == 0 {
+        if random.next(3) == 0 {
             faults.push(InjectedFault::SyncFailure { at_us, server, power, until_us });
         } else {
-            let free = random.next(3_000) as usize;
-            let restarts = free.is_multiple_of(4);
+            // Less than is written until it ends.
+            let free = random.next(3_000) as usize / 8;
+            let (restarts, until_us) = (free.is_multiple_of(4), at_us + 3 * us);
             faults.push(InjectedFault::DiskFull { at_us, server, free, restarts, power, until_us });
         }
     }
