@@ -240,6 +240,45 @@ pub(super) const MUTANTS: &[Mutant] = &[
         simulation: "cluster",
     },
     Mutant {
+        name: "kept_batch_behind_its_torn_part",
+        rule: "log.md, full disk: the kept batch is written at its offset",
+        file: "yesquel/log/src/writer.rs",
+        find: "Ok(length) => self.room = length,",
+        replace: "Ok(length) if MUTANT => (self.room, self.length) = (length, length),
+            Ok(length) => self.room = length,",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "batch_dropped_by_full_disk",
+        rule: "log.md, full disk: the batch is kept",
+        file: "yesquel/node/src/log.rs",
+        find: "Err(error @ LogError::NoSpace { .. }) => {",
+        replace: "Err(LogError::NoSpace { .. }) if MUTANT => Ok(WriteAttempt::Written),
+            Err(error @ LogError::NoSpace { .. }) => {",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "full_disk_refuses_a_copy",
+        rule: "log.md, full disk: a copy of a commit is refused only if the first one was",
+        file: "yesquel/engine/src/engine/commit.rs",
+        find: "match self.outcomes.single_server_outcome(txn) {
+            None => self.check_birth(now, request)?,",
+        replace: "if MUTANT {
+            self.check_disk()?;
+        }
+        match self.outcomes.single_server_outcome(txn) {
+            None => self.check_birth(now, request)?,",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "ceiling_counts_before_durable",
+        rule: "cluster/time.md, clocks: the ceiling is durable before a timestamp above the last one",
+        file: "yesquel/engine/src/engine/time.rs",
+        find: "if self.ceiling_lsn <= self.durable_lsn {",
+        replace: "if MUTANT || self.ceiling_lsn <= self.durable_lsn {",
+        simulation: "cluster",
+    },
+    Mutant {
         name: "refusal_counts_as_no",
         rule: "cluster/commit.md, recovery: a group that does not answer leaves it in doubt",
         file: "yesquel/node/src/core.rs",

@@ -66,6 +66,9 @@ impl Collector for ServerMetrics {
             gauge("yesquel_checkpoint_age_milliseconds", "Since the last checkpoint", last.age_ms)?;
         }
         gauge("yesquel_log_failed", "1: the disk has failed", status.log.failed.is_some().into())?;
+        gauge("yesquel_disk_full", "1: the disk is full", status.log.full.is_some().into())?;
+        let full_ms = status.log.full.as_ref().map_or(0, |full| full.since_ms);
+        gauge("yesquel_disk_full_milliseconds", "Since the disk became full; 0: it is not full", full_ms)?;
         gauge("yesquel_connections", "Connections that are open", status.connections.open)?;
         gauge(
             "yesquel_connection_queued_most_bytes",
@@ -107,6 +110,7 @@ impl Collector for ServerMetrics {
             let counter = ConstCounter::new(value);
             counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)
         };
+        counter("yesquel_disks_full", "Times that the disk became full", status.log.full_count)?;
         counter("yesquel_connections_accepted", "Connections that were taken", status.connections.accepted)?;
         counter(
             "yesquel_connections_refused",
@@ -301,6 +305,8 @@ mod tests {
             log: yesquel::status::LogStatus {
                 bytes: 4_096,
                 checkpoint: Some(yesquel::status::CheckpointStatus { lsn: 9, bytes: 99, age_ms: 999 }),
+                full: Some(yesquel::status::DiskFullStatus { since_ms: 7_000, ..Default::default() }),
+                full_count: 3,
                 ..Default::default()
             },
             requests: yesquel::status::RequestStatus { commits: 7, ..Default::default() },
@@ -314,6 +320,9 @@ mod tests {
             "checkpoint_records 9",
             "checkpoint_bytes 99",
             "checkpoint_age_milliseconds 999",
+            "disk_full 1",
+            "disk_full_milliseconds 7000",
+            "disks_full_total 3",
         ] {
             assert!(text.contains(&format!("\nyesquel_{line}\n")), "{text}");
         }

@@ -61,10 +61,10 @@ pub(crate) struct ServeArguments {
     /// File whose first line is the credential that clients must present
     #[arg(long, value_name = "FILE", env = "YESQUEL_CREDENTIAL_FILE")]
     credential_file: Option<PathBuf>,
-    /// When a write is on disk
+    /// When a write is on disk. `interval` and `none` acknowledge it before it is written to the log
     #[arg(long, value_enum, default_value_t = DurabilityName::Sync)]
     durability: DurabilityName,
-    /// Writes that `--durability interval` can lose, milliseconds
+    /// Writes that `--durability interval` can lose to a crash or a killed process, milliseconds
     #[arg(long, value_name = "MS", default_value_t = 100)]
     sync_interval: u64,
     /// Memory budget of nodes, such as 4G; at least 1M [default: unlimited]

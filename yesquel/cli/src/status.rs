@@ -163,10 +163,15 @@ fn memory(status: &ServerStatus) -> String {
 }
 
 fn log(status: &ServerStatus) -> String {
-    match &status.log.failed {
-        Some(why) => format!("FAILED: {why}"),
-        None if status.durability == "memory" => "none: in memory only".to_owned(),
-        None => format!(
+    match (&status.log.failed, &status.log.full) {
+        (Some(why), _) => format!("FAILED: {why}"),
+        (None, Some(full)) => format!(
+            "FULL for {}, no writes are accepted until there is space: {}",
+            show::duration(full.since_ms),
+            full.error
+        ),
+        (None, None) if status.durability == "memory" => "none: in memory only".to_owned(),
+        (None, None) => format!(
             "{} records, {} of them on disk{}, durability {}",
             show::count(status.log.lsn),
             show::count(status.log.synced_lsn),

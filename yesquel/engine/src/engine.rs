@@ -12,6 +12,7 @@ mod recovery;
 mod refusals;
 mod replay;
 mod status;
+mod suspension;
 mod time;
 mod votes;
 
@@ -37,6 +38,7 @@ use crate::{
 use forget::ForgetState;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
+use suspension::ReadBounds;
 use yesquel_model::{
     GroupEpoch, HybridClock, Key, LocalId, NodeId, Refusal, ServerId, ShardedCounter, Timestamp, TreeId,
     TxnId,
@@ -67,15 +69,6 @@ pub(crate) struct DelayedRequest {
     pub(crate) fits_at_ms: u64,
 }
 
-/// State that can still be read after the log has failed.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Frozen {
-    /// A restart gives no timestamp up to this one.
-    pub(crate) ceiling: Timestamp,
-    /// Everything up to this timestamp is durable.
-    pub(crate) whole: Timestamp,
-}
-
 /// The multi-version node store of one server, as a state machine.
 ///
 /// `docs/yesquel/nodes.md` has its laws, `docs/yesquel/commit.md` those of transactions.
@@ -90,8 +83,15 @@ pub struct Engine {
     pub(crate) ceiling_lsn: u64,
     /// Whether replies wait until the records that they depend on are on disk, by the log.
     pub(crate) is_synced: bool,
+    /// The last record that is known to be durable.
+    pub(crate) durable_lsn: u64,
     /// Set once the log takes no more records: no snapshot above it is given.
-    pub(crate) frozen: Option<Frozen>,
+    pub(crate) frozen: Option<ReadBounds>,
+    /// The disk is full: new writes are refused, and nothing becomes durable for now.
+    pub(crate) is_disk_full: bool,
+    /// Set while the disk is full, unless replies do not wait for the log: what reads see without
+    /// waiting.
+    pub(crate) suspended: Option<ReadBounds>,
     pub(crate) store: NodeStore,
     pub(crate) prepared: FxHashMap<TxnId, PreparedTxn>,
     /// Memory that prepared transactions hold, and will need when they commit.
@@ -178,7 +178,10 @@ impl Engine {
             ceiling_before: Timestamp::ZERO,
             ceiling_lsn: 0,
             is_synced: true,
+            durable_lsn: 0,
             frozen: None,
+            is_disk_full: false,
+            suspended: None,
             store: NodeStore::new(NodeLimits {
                 cells_max: settings.node_cells_max,
                 bytes_max: settings.node_bytes_max,
@@ -284,7 +287,7 @@ impl Engine {
     ) -> Result<u64, Stop> {
         let snapshot = self.snapshot(now, snapshot)?;
         let mut needs_lsn = self.under_ceiling(snapshot, effects);
-        let is_whole = self.frozen.is_some_and(|frozen| snapshot <= frozen.whole);
+        let is_whole = self.read_bounds().is_some_and(|bounds| snapshot <= bounds.whole);
         let (store, buffers, lsn) = (&self.store, &mut self.buffers, self.lsn);
         let all = ReadContext { store, snapshot, second: self.samples.second };
         // The undecided transaction that may have created a node at or below the snapshot.
@@ -341,20 +344,10 @@ impl Engine {
         });
         match undecided {
             Some(txn) => Err(Stop::Wait(txn)),
-            // Only later changes of the nodes are lost.
+            // Only later changes of the nodes are lost, or not durable yet.
             None if is_whole => Ok(0),
             None => Ok(needs_lsn),
         }
-    }
-
-    /// Freezes the engine: the log takes no more records and is durable up to `synced`; the records
-    /// after it have no effect before `lost`. Reads go on, at snapshots below everything lost and
-    /// below whatever a restart gives out.
-    pub fn freeze(&mut self, synced: u64, lost: Option<Timestamp>, effects: &mut Effects) {
-        let last = if self.ceiling_lsn <= synced { self.ceiling } else { self.ceiling_before };
-        let before = lost.map_or(Timestamp::MAX, |lost| Timestamp(lost.0.saturating_sub(1)));
-        self.frozen = Some(Frozen { ceiling: last, whole: last.min(before) });
-        self.refuse_waiting(Refusal::DiskFailed, effects);
     }
 
     /// Stages a part of a transaction.
@@ -367,6 +360,7 @@ impl Engine {
         effects: &mut Effects,
     ) -> Result<(), Refusal> {
         if self.staging.expects(name, part)? {
+            self.check_disk()?;
             self.fits_part(operations.bytes().len())?;
             self.log(&LogRecord::Stage { name, part, operations: *operations }, effects);
             self.staging.push(name, operations, now.uptime_ms);
@@ -377,6 +371,7 @@ impl Engine {
     /// Takes numbers from a counter, logged before they are given out. A refused request changes
     /// nothing: numbers that are too large would leave none for others.
     fn take(&mut self, node: NodeId, count: u64, above: u64, effects: &mut Effects) -> Result<u64, Refusal> {
+        self.check_disk()?;
         // A tree's counter goes with the tree; counters of no tree have no nodes.
         let is_of_tree = node.tree != TreeId::default() && node.local == LocalId::ROOT;
         let is_dropped = || matches!(self.store.tree_end(node.tree), Some(TreeEnd::Dropped(_)));
@@ -447,8 +442,12 @@ impl Engine {
         let last = self.clock.now(now.wall_ms);
         self.expire_peers(now);
         let proposed = self.snapshots.tick(now.uptime_ms, last);
-        self.raise_low_water(now, proposed, effects);
-        self.relieve_memory(effects);
+        // While the disk is full all reads use the same snapshots: none of their versions may be
+        // collected.
+        if !self.is_disk_full {
+            self.raise_low_water(now, proposed, effects);
+            self.relieve_memory(effects);
+        }
         let second = (now.uptime_ms / 1_000) as u16;
         if second != self.samples.second {
             self.samples.second = second;

@@ -1,5 +1,6 @@
 //! Cases that no correct client produces, and cases found by fuzzing.
 
+mod full_disk;
 mod watches;
 
 use crate::{Caller, Effects, Engine, EngineSettings, LogRecord, Now, ReplyDurability};

@@ -80,6 +80,10 @@ impl DiskFile for MemoryFile {
         Ok(())
     }
 
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.disk.files().get(&self.name).ok_or_else(missing)?.len() as u64)
+    }
+
     fn cut(&mut self, length: u64) -> io::Result<()> {
         self.disk.files().get_mut(&self.name).ok_or_else(missing)?.truncate(length as usize);
         Ok(())

@@ -130,13 +130,20 @@ impl EngineRun {
             }
             22 => self.restart(),
             _ => {
-                // Rare, for only a restart ends it.
-                if input.byte() == 0xff {
+                let kind = input.byte();
+                if kind == 0xfd {
+                    self.engine.end_suspension();
+                } else if kind >= 0xfe {
                     let synced = self.log.len() as u64 - input.below(self.log.len().min(200) + 1) as u64;
                     let lost = self.log[synced as usize..].iter();
                     let lost = lost.filter_map(|record| LogRecord::decode(record).ok()?.seen_from()).min();
-                    self.engine.freeze(synced, lost, &mut self.effects);
-                    self.frozen = true;
+                    if kind == 0xfe {
+                        self.engine.suspend(synced, lost, input.flag());
+                    } else {
+                        // Rare, for only a restart ends it.
+                        self.engine.freeze(synced, lost, &mut self.effects);
+                        self.frozen = true;
+                    }
                 }
             }
         }

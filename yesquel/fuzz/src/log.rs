@@ -128,7 +128,7 @@ pub(crate) fn check_error(disk: &MemoryDisk, error: &LogError) {
         LogError::NoLog { after, .. } => {
             assert!(*after > 0 && !disk.files().keys().any(|name| name == &format!("log-{:020}", after + 1)));
         }
-        LogError::Io { .. } => panic!("this disk has no errors: {error}"),
+        LogError::Io { .. } | LogError::NoSpace { .. } => panic!("this disk has no errors: {error}"),
     }
 }
 

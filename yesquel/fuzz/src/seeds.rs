@@ -238,6 +238,7 @@ fn replies() -> Vec<Vec<u8>> {
         Reply::Corrected(Correction::WrongGroup(None)),
         Reply::Corrected(Correction::WrongGroup(Some(location))),
         Reply::Corrected(Correction::NotLeader { term: 4, leader: "b:7411" }),
+        Reply::Refused { operation: None, refusal: Refusal::DiskFull },
     ];
     let written = |reply: &Reply<'_>| {
         let mut bytes = Vec::new();

@@ -62,11 +62,21 @@ pub trait DiskFile: Send {
     /// Writes bytes at an offset, which is at most the file's length.
     fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<()>;
 
+    /// Returns the file's length.
+    fn length(&self) -> io::Result<u64>;
+
     /// Truncates the file to a length, durably.
     fn cut(&mut self, length: u64) -> io::Result<()>;
 
     /// Makes everything written durable.
     fn sync(&mut self) -> io::Result<()>;
+}
+
+/// Whether an error of a write says that there is no space for it: on the disk, in a quota, or under
+/// a limit of file sizes. The same write succeeds once there is space.
+pub(crate) fn is_no_space(error: &io::Error) -> bool {
+    use io::ErrorKind;
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)
 }
 
 /// A folder of the file system.
@@ -156,6 +166,10 @@ impl DiskTree for Folder {
 impl DiskFile for File {
     fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.write_all_at(bytes, at)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
     }
 
     fn cut(&mut self, length: u64) -> io::Result<()> {

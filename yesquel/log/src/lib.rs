@@ -32,6 +32,16 @@ pub enum LogError {
         /// The error.
         error: io::Error,
     },
+    /// A write found no space on the disk. Nothing else is known to be wrong with it.
+    #[error("{}: {what}: {error}", path.display())]
+    NoSpace {
+        /// The file.
+        path: PathBuf,
+        /// The operation that failed.
+        what: &'static str,
+        /// The error.
+        error: io::Error,
+    },
     /// Durable data is no longer readable.
     #[error(
         "{}: damaged at byte {offset}: record {position} was written and is not readable ({what}). Restore the folder from a \

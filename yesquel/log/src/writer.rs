@@ -2,7 +2,7 @@
 
 use crate::{
     LogError, LogIdentity, LogPoint,
-    disk::{Disk, DiskFile},
+    disk::{Disk, DiskFile, is_no_space},
     format::{BatchNumbers, FILE_HEAD, first_of, put_batch, segment_head, segment_name},
     log_end::LogEnd,
     shutdown_marker,
@@ -19,9 +19,10 @@ pub struct SegmentWriter<D: Disk> {
     file: Option<D::File>,
     /// First record of the open segment.
     first: u64,
-    /// Bytes written to it.
+    /// Bytes of its head and its complete batches; zero until the first batch is written, with the
+    /// head.
     length: u64,
-    /// Length of its file, including preallocated zeros.
+    /// Length of its file, including preallocated zeros and a batch that did not fit on the disk.
     room: u64,
     /// First record and bytes of each closed segment.
     closed: Vec<(u64, u64)>,
@@ -36,7 +37,8 @@ pub struct SegmentWriter<D: Disk> {
     last: LogPoint,
     /// Index of the last durable record.
     synced_index: u64,
-    /// A write or sync has failed, so that the state of the disk is unknown.
+    /// A write or sync has failed for another reason than lack of space, so that the state of the
+    /// disk is unknown.
     failed: bool,
     buffer: Vec<u8>,
 }
@@ -143,7 +145,9 @@ impl<D: Disk> SegmentWriter<D> {
     /// that index or a higher one do not count. Zero: the records have a position only. They are
     /// durable after [`sync`](Self::sync), the first ones of a segment at once.
     ///
-    /// After an error nothing more can be written.
+    /// After [`LogError::NoSpace`] the records are not part of the log, whatever part of them is in
+    /// the file: append the same ones again, which overwrites it. After another error nothing more
+    /// can be written.
     pub fn append(&mut self, term: u64, index: u64, bytes: &[u8], ends: &[usize]) -> Result<(), LogError> {
         debug_assert!(index <= self.last.index + 1, "the log would miss records before index {index}");
         if ends.is_empty() {
@@ -154,22 +158,21 @@ impl<D: Disk> SegmentWriter<D> {
             self.begin_segment()?;
         }
         self.buffer.clear();
+        let is_first = self.length == 0;
+        if is_first {
+            self.buffer.extend_from_slice(&segment_head(self.identity, self.first));
+        }
         let numbers = BatchNumbers { position: self.next, synced: self.synced, index, term };
         put_batch(&mut self.buffer, numbers, bytes, ends);
         let length = self.length + self.buffer.len() as u64;
-        if length > self.room {
-            self.room = length + self.preallocate.min(self.segment_bytes_max.saturating_sub(length));
-            self.buffer.resize((self.room - self.length) as usize, 0);
-        }
-        let Some(file) = &mut self.file else { return self.check() };
-        if let Err(error) = file.write_at(self.length, &self.buffer) {
-            return Err(self.fail("it cannot be written", error));
-        }
+        self.write(length)?;
         // A segment without it has then certainly lost it, wherever the previous segment is no
         // longer needed.
-        let is_first = self.length == FILE_HEAD as u64;
-        if is_first && let Err(error) = file.sync() {
-            return Err(self.fail("it cannot be synced", error));
+        if is_first
+            && let Some(file) = &mut self.file
+            && let Err(error) = file.sync()
+        {
+            return Err(self.fail_for_good("it cannot be synced", error));
         }
         self.length = length;
         let count = ends.len() as u64;
@@ -181,6 +184,32 @@ impl<D: Disk> SegmentWriter<D> {
             self.note_synced();
         }
         Ok(())
+    }
+
+    /// Writes the buffer behind the complete batches, which then end at `length`, and zeros behind it
+    /// if the file grows.
+    fn write(&mut self, length: u64) -> Result<(), LogError> {
+        let batch = self.buffer.len();
+        if length > self.room {
+            let room = length + self.preallocate.min(self.segment_bytes_max.saturating_sub(length));
+            self.buffer.resize((room - self.length) as usize, 0);
+        }
+        let Some(file) = &mut self.file else { return self.check() };
+        let mut written = file.write_at(self.length, &self.buffer);
+        if written.is_ok() {
+            self.room = self.room.max(self.length + self.buffer.len() as u64);
+            return Ok(());
+        }
+        if written.as_ref().is_err_and(is_no_space) && self.buffer.len() > batch {
+            // There may be space for the batch without the zeros.
+            written = file.write_at(self.length, &self.buffer[..batch]);
+        }
+        // It has grown as far as there was space.
+        match file.length() {
+            Ok(length) => self.room = length,
+            Err(error) => return Err(self.fail_for_good("its length cannot be read", error)),
+        }
+        written.map_err(|error| self.fail("it cannot be written", error))
     }
 
     /// Makes everything written durable.
@@ -195,7 +224,7 @@ impl<D: Disk> SegmentWriter<D> {
                 self.note_synced();
                 Ok(())
             }
-            Err(error) => Err(self.fail("it cannot be synced", error)),
+            Err(error) => Err(self.fail_for_good("it cannot be synced", error)),
         }
     }
 
@@ -208,7 +237,7 @@ impl<D: Disk> SegmentWriter<D> {
         self.sync()?;
         if let Some(file) = self.file.as_mut().filter(|_| self.room > self.length) {
             let cut = file.cut(self.length);
-            cut.map_err(|error| self.fail("it cannot be cut", error))?;
+            cut.map_err(|error| self.fail_for_good("it cannot be cut", error))?;
             self.room = self.length;
         }
         Ok(())
@@ -232,6 +261,8 @@ impl<D: Disk> SegmentWriter<D> {
             self.disk.names().map_err(LogError::io(self.disk.path(), "its files cannot be listed"))?;
         let mut segments: Vec<u64> = names.iter().filter_map(|name| first_of(name)).collect();
         segments.sort_unstable();
+        // Without a complete batch the open segment proves nothing about the one before it.
+        segments.retain(|first| self.length > 0 || *first != self.first);
         for pair in segments.windows(2) {
             // The next segment begins where this one ends.
             if pair[1] <= position + 1 {
@@ -250,22 +281,13 @@ impl<D: Disk> SegmentWriter<D> {
         if self.file.take().is_some() {
             self.closed.push((self.first, self.room));
         }
-        let name = segment_name(self.next);
-        let made = self.disk.create(&name).and_then(|mut file| {
-            file.write_at(0, &segment_head(self.identity, self.next))?;
-            Ok(file)
-        });
-        match made {
+        (self.first, self.length, self.room) = (self.next, 0, 0);
+        match self.disk.create(&segment_name(self.next)) {
             Ok(file) => {
                 self.file = Some(file);
-                (self.first, self.length) = (self.next, FILE_HEAD as u64);
-                self.room = self.length;
                 Ok(())
             }
-            Err(error) => {
-                self.first = self.next;
-                Err(self.fail("it cannot be created", error))
-            }
+            Err(error) => Err(self.fail("it cannot be created", error)),
         }
     }
 
@@ -279,7 +301,17 @@ impl<D: Disk> SegmentWriter<D> {
         ))
     }
 
+    /// The error of a write, after which the same write may be tried again if there was no space.
     fn fail(&mut self, what: &'static str, error: std::io::Error) -> LogError {
+        let path = self.disk.path().join(segment_name(self.first));
+        if is_no_space(&error) {
+            return LogError::NoSpace { path, what, error };
+        }
+        self.fail_for_good(what, error)
+    }
+
+    /// The error of an operation after which the state of the disk is unknown, whatever it says.
+    fn fail_for_good(&mut self, what: &'static str, error: std::io::Error) -> LogError {
         self.failed = true;
         LogError::io(self.disk.path().join(segment_name(self.first)), what)(error)
     }

@@ -83,8 +83,12 @@ pub enum Refusal {
     #[error("the server holds the maximum number of leases: release some")]
     TooManyLeases,
     /// The server's disk has failed: it serves reads of durable data and takes no writes.
-    #[error("the server's disk has failed or is full: it takes no writes until it is restarted")]
+    #[error("the server's disk has failed: it takes no writes until it is restarted")]
     DiskFailed,
+    /// The server's disk is full: it serves reads of durable data, and takes writes when there is
+    /// space again. Nothing was changed.
+    #[error("the server's disk is full: it takes no writes until there is space")]
+    DiskFull,
     /// The disk failed while the records that the reply depends on were being written: they may or
     /// may not be durable.
     #[error("the server's disk failed or filled up while it was written")]

@@ -2,6 +2,7 @@
 //! groups.
 
 mod destination;
+mod disk;
 
 use crate::{
     ClockState, GroupWork, MachineClock, ReplySink,
@@ -11,6 +12,7 @@ use crate::{
     records::RecordBatch,
     replies::{HeldReplies, refused},
 };
+use disk::FullDisk;
 use std::fmt;
 use yesquel_engine::{Caller, Checkpoint, Effects, EndQuery, Engine, Now, ReplyDurability, VoteQuery};
 use yesquel_model::{GroupEpoch, Refusal, ServerId};
@@ -112,6 +114,10 @@ pub struct GroupCore {
     unsynced_lsn: u64,
     /// Error after which nothing becomes durable any more.
     failed: Option<String>,
+    /// The disk is full.
+    full: Option<FullDisk>,
+    /// How often it has become full.
+    full_count: u64,
     sync_wanted: Option<SyncWanted>,
     queries: Vec<PeerQuery>,
     /// What this group tells the others about its horizon, and what it will tell them once a record
@@ -157,6 +163,8 @@ impl GroupCore {
             has_begun: durability.is_none(),
             unsynced_lsn: 0,
             failed: None,
+            full: None,
+            full_count: 0,
             sync_wanted: None,
             queries: Vec::new(),
             horizon: HorizonReport::default(),
@@ -383,13 +391,15 @@ impl GroupCore {
 
     /// Advances time. Call it about every 50 ms.
     pub fn tick(&mut self, now: Now, sink: &dyn ReplySink) -> Settled {
+        let has_refused = self.refuse_late(sink);
         self.note_clock_state(now);
         if self.watch.state().serves() {
             self.begin(now);
             self.handle_early(now);
             self.engine.tick(now, &mut self.effects);
         }
-        self.settle(None, sink)
+        let settled = self.settle(None, sink);
+        Settled { others: settled.others || has_refused, ..settled }
     }
 
     /// Takes a client's heartbeat.
@@ -450,6 +460,7 @@ impl GroupCore {
     /// Passes on the effects of a step. The reply to `own` is put into its buffer.
     fn settle(&mut self, mut own: Option<(Caller, &mut Vec<u8>)>, sink: &dyn ReplySink) -> Settled {
         let answers_early = self.answers_early();
+        let is_refused = self.failed.is_some() || self.full.as_ref().is_some_and(|full| full.has_lasted);
         let GroupCore { engine, effects, records, held, synced, queries, failed, .. } = self;
         let mut settled = Settled::default();
         for (connection, notice) in engine.take_notices() {
@@ -461,7 +472,7 @@ impl GroupCore {
             let is_configured = reply.durability == ReplyDurability::Configured;
             let is_early = self.durability.is_none() || (is_configured && answers_early);
             let waits = reply.needs_lsn > *synced && !is_early;
-            if waits && failed.is_none() {
+            if waits && !is_refused {
                 let wanted = match reply.durability {
                     _ if self.durability == Some(Durability::Sync) => None,
                     // Until it is on disk that replies will not wait.
@@ -475,7 +486,7 @@ impl GroupCore {
                 held.push(reply.caller, reply.needs_lsn, bytes, sink);
                 continue;
             }
-            // After a disk failure no reply may reveal what is not durable.
+            // No reply may reveal what is not durable.
             let refused = if waits { Some(refused()) } else { None };
             let bytes = refused.as_deref().unwrap_or(bytes);
             match &mut own {
@@ -538,22 +549,6 @@ impl GroupCore {
         std::mem::swap(&mut self.records, batch);
     }
 
-    /// Releases the replies whose records are on disk.
-    pub(crate) fn release(&mut self, synced: u64, log_bytes: u64, sink: &dyn ReplySink) {
-        (self.synced, self.log_bytes) = (synced, log_bytes);
-        self.held.release(synced, sink);
-    }
-
-    /// Records that nothing becomes durable any more: the disk has everything up to `reached`, and
-    /// `batch` was being written.
-    pub(crate) fn fail(&mut self, error: String, reached: u64, batch: &RecordBatch, sink: &dyn ReplySink) {
-        self.failed = Some(error);
-        let lost = batch.first_seen().into_iter().chain(self.records.first_seen()).min();
-        self.engine.freeze(reached, lost, &mut self.effects);
-        self.held.refuse(sink);
-        self.settle(None, sink);
-    }
-
     /// Returns the present state, to be written while the group goes on.
     pub(crate) fn checkpoint(&self) -> Checkpoint {
         self.engine.checkpoint()
@@ -576,6 +571,8 @@ impl GroupCore {
                     age_ms: now.wall_ms.saturating_sub(last.at_ms),
                 }),
                 failed: self.failed.clone(),
+                full: self.full_status(),
+                full_count: self.full_count,
             },
             peers: PeersStatus {
                 not_serving: Some(self.clock_state())

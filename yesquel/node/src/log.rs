@@ -6,7 +6,7 @@ use crate::{
     options::{Durability, LogOptions},
     records::RecordBatch,
 };
-use std::{ops::RangeInclusive, time::Duration};
+use std::{io, ops::RangeInclusive, time::Duration};
 use yesquel_engine::{Checkpoint, Now};
 use yesquel_log::{LogError, LogIdentity, LogPoint, SegmentWriter, checkpoint, disk::Disk};
 
@@ -50,6 +50,16 @@ pub struct LogFailure {
     reached: u64,
 }
 
+/// An attempt to write records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum WriteAttempt {
+    /// They are written.
+    Written,
+    /// The disk is full. They are kept, and [`GroupLog::append`] writes them again.
+    DiskFull,
+}
+
 /// A checkpoint that was written.
 #[derive(Debug, Clone, Copy)]
 pub struct WrittenCheckpoint {
@@ -79,7 +89,7 @@ impl<D: Disk> CheckpointWriter<D> {
 /// Writer of a group's log. Its driver calls, in turn, [`take`](Self::take),
 /// [`append`](Self::append), [`sync`](Self::sync) if [`must_sync`](Self::must_sync), and
 /// [`release`](Self::release); after that it begins a checkpoint if one
-/// [is due](Self::is_checkpoint_due).
+/// [is due](Self::is_checkpoint_due). If the disk is full, it pauses and does the same again.
 #[derive(Debug)]
 pub struct GroupLog<D: Disk> {
     writer: SegmentWriter<D>,
@@ -95,6 +105,8 @@ pub struct GroupLog<D: Disk> {
     is_checkpoint_running: bool,
     /// What replies want beyond the durability.
     sync_wanted: Option<SyncWanted>,
+    /// The error of the last attempt to write the records, if the disk was full.
+    full: Option<String>,
 }
 
 impl<D: Disk + Clone> GroupLog<D> {
@@ -117,30 +129,58 @@ impl<D: Disk + Clone> GroupLog<D> {
             last_checkpoint_bytes,
             is_checkpoint_running: false,
             sync_wanted: None,
+            full: None,
         }
     }
 
-    /// Takes the records that the group has made.
+    /// Takes the records that the group has made, unless there are others still to be written.
     pub fn take(&mut self, core: &mut GroupCore) {
-        core.take_records(&mut self.batch);
+        if self.full.is_none() {
+            core.take_records(&mut self.batch);
+        }
         self.sync_wanted = self.sync_wanted.max(core.take_sync_wanted());
         self.before_batch = self.writer.last().index;
     }
 
+    /// Index of the last record that counts as durable: without syncs, one that is written.
+    fn reached(&self) -> u64 {
+        match self.options.durability {
+            Durability::None => self.writer.last().index,
+            _ => self.writer.synced_index(),
+        }
+    }
+
     fn failure(&self, error: LogError) -> LogFailure {
-        // Without syncs, written records count as durable.
         let reached = match self.options.durability {
+            // Of these records it is not known whether they are written.
             Durability::None => self.before_batch,
             _ => self.writer.synced_index(),
         };
         LogFailure { error, reached }
     }
 
-    /// Writes the records.
-    pub fn append(&mut self) -> Result<(), LogFailure> {
+    /// Writes the records that were taken.
+    pub fn append(&mut self) -> Result<WriteAttempt, LogFailure> {
         let written = self.writer.append(ONLY_TERM, self.before_batch + 1, &self.batch.log, &self.batch.ends);
-        self.bytes_since_checkpoint += self.batch.log.len() as u64;
-        written.map_err(|error| self.failure(error))
+        match written {
+            Ok(()) => {
+                self.bytes_since_checkpoint += self.batch.log.len() as u64;
+                self.full = None;
+                Ok(WriteAttempt::Written)
+            }
+            Err(error @ LogError::NoSpace { .. }) => {
+                self.full = Some(error.to_string());
+                Ok(WriteAttempt::DiskFull)
+            }
+            Err(error) => Err(self.failure(error)),
+        }
+    }
+
+    /// Gives up records that cannot be written because the disk is full, for the server ends.
+    pub fn give_up(&self) -> LogFailure {
+        let error = io::Error::from(io::ErrorKind::StorageFull);
+        let what = "the server ends while it is full";
+        self.failure(LogError::NoSpace { path: self.disk.path().into(), what, error })
     }
 
     /// Whether the records must be synced; `is_last` says that there will be no others, or that a
@@ -157,13 +197,21 @@ impl<D: Disk + Clone> GroupLog<D> {
     /// Makes what was written durable.
     pub fn sync(&mut self) -> Result<(), LogFailure> {
         self.writer.sync().map_err(|error| self.failure(error))?;
-        self.sync_wanted = None;
+        // What cannot be written yet must be synced as soon.
+        if self.full.is_none() {
+            self.sync_wanted = None;
+        }
         Ok(())
     }
 
-    /// Releases the replies that waited for the records.
+    /// Releases the replies that waited for what is written, and tells the group whether the disk is
+    /// full.
     pub fn release(&self, core: &mut GroupCore, sink: &dyn ReplySink) {
-        core.release(self.writer.synced_index(), self.writer.bytes(), sink);
+        core.release(self.writer.synced_index(), self.reached(), self.writer.bytes(), sink);
+        match &self.full {
+            Some(error) => core.note_full(error, self.reached(), &self.batch),
+            None => core.note_space(),
+        }
     }
 
     /// Tells the group that nothing becomes durable any more.
@@ -184,7 +232,8 @@ impl<D: Disk + Clone> GroupLog<D> {
     /// most half as much log as checkpoint.
     pub fn is_checkpoint_due(&self) -> bool {
         let after = self.options.checkpoint_bytes.max(self.last_checkpoint_bytes / 2);
-        self.bytes_since_checkpoint >= after && !self.is_checkpoint_running
+        // A checkpoint must not be ahead of a log that has no record yet, and needs space itself.
+        self.bytes_since_checkpoint >= after && !self.is_checkpoint_running && self.full.is_none()
     }
 
     /// Begins a checkpoint. The group only collects references to its nodes, and goes on while the

@@ -59,12 +59,13 @@ impl HeldReplies {
         }
     }
 
-    /// Refuses all of them.
-    pub(crate) fn refuse(&mut self, sink: &dyn ReplySink) {
-        let refused = refused();
+    /// Refuses all of them. Returns whether there were any.
+    pub(crate) fn refuse(&mut self, sink: &dyn ReplySink) -> bool {
+        let (refused, has_any) = (refused(), !self.0.is_empty());
         for held in std::mem::take(&mut self.0) {
             held.report_release(sink);
             sink.deliver(held.caller, &refused);
         }
+        has_any
     }
 }

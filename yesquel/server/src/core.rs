@@ -174,13 +174,7 @@ impl Core {
 
     /// Advances time without a request. Call it about every 50 ms.
     pub fn tick(&self) {
-        let mut locked = self.shared.lock();
-        let now = locked.read_clock();
-        let settled = self.shared.tick(&mut locked, now);
-        drop(locked);
-        if settled.others {
-            self.shared.released();
-        }
+        self.shared.advance();
     }
 
     /// Waits, for `timeout` at most, until there is work that the engine cannot do itself.

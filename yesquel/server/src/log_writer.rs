@@ -10,10 +10,13 @@ use std::{
     time::{Duration, Instant},
 };
 use yesquel_log::{LogError, disk::Folder};
-use yesquel_node::{GroupLog, WrittenCheckpoint};
+use yesquel_node::{GroupLog, LogFailure, WriteAttempt, WrittenCheckpoint};
 
 /// The longest time that a reply waits for a sync which the durability does not make.
 const SYNC_WITHIN: Duration = Duration::from_secs(1);
+
+/// Time from one attempt to write to a full disk to the next.
+const RETRY_EVERY: Duration = Duration::from_millis(200);
 
 /// Thread that writes the log.
 pub(crate) struct LogWriter {
@@ -23,24 +26,29 @@ pub(crate) struct LogWriter {
     checkpoint: Option<Receiver<Result<WrittenCheckpoint, LogError>>>,
     /// When a sync is due that the durability does not make.
     sync_by: Option<Instant>,
+    /// Since when the disk is full.
+    full_since: Option<Instant>,
 }
 
 impl LogWriter {
     pub(crate) fn new(shared: Arc<SharedState>, log: GroupLog<Folder>) -> LogWriter {
-        LogWriter { shared, log, checkpoint: None, sync_by: None }
+        LogWriter { shared, log, checkpoint: None, sync_by: None, full_since: None }
     }
 
     pub(crate) fn run(mut self) {
         loop {
-            let is_last = self.take();
-            let mut written = self.log.append();
-            let is_due = self.sync_by.is_some_and(|by| by <= Instant::now());
-            if written.is_ok() && self.log.must_sync(is_last || is_due) {
-                written = self.log.sync();
-                self.sync_by = None;
-            }
-            if let Err(failure) = written {
-                tracing::error!(error = %failure.error, "the disk has failed: reads go on, and nothing is written until the server is started anew");
+            let was_full = self.full_since.is_some();
+            let ends = self.take();
+            // Records that could not be written before come before the last ones.
+            let is_last = ends && !was_full;
+            if let Err(failure) = self.write(ends) {
+                let what = match ends {
+                    true => "the server ends, and its last records could not be written",
+                    false => {
+                        "the disk has failed: reads go on, and nothing is written until the server is started anew"
+                    }
+                };
+                tracing::error!(error = %failure.error, "{what}");
                 self.shared.with_core(|core, sink| self.log.fail(&failure, core, sink));
                 self.shared.released();
                 // Finish before the folder is unlocked.
@@ -65,17 +73,49 @@ impl LogWriter {
                 }
                 return;
             }
-            if let Some(interval) = self.log.pause() {
-                self.pause(interval);
+            match (self.full_since, self.log.pause()) {
+                // Replies wait for space for a limited time, also where only requests advance time.
+                (Some(_), _) => self.shared.advance(),
+                (None, Some(interval)) => self.pause(interval),
+                (None, None) => {}
             }
         }
     }
 
-    /// Waits for records or the end of a checkpoint. Returns whether these are the last records.
+    /// Writes the records and syncs them if the durability or a reply wants that. `ends`: the server
+    /// ends.
+    fn write(&mut self, ends: bool) -> Result<(), LogFailure> {
+        match self.log.append()? {
+            WriteAttempt::Written => {
+                if let Some(since) = self.full_since.take() {
+                    let seconds = since.elapsed().as_secs();
+                    tracing::info!(seconds, "the disk has space again: writes are accepted");
+                }
+            }
+            WriteAttempt::DiskFull if ends => return Err(self.log.give_up()),
+            WriteAttempt::DiskFull => {
+                if self.full_since.is_none() {
+                    self.full_since = Some(Instant::now());
+                    let what = "the disk is full: reads go on, and writes are refused until there is space";
+                    tracing::error!("{what}");
+                }
+            }
+        }
+        let is_due = self.sync_by.is_some_and(|by| by <= Instant::now());
+        if self.log.must_sync(ends || is_due) {
+            self.log.sync()?;
+            self.sync_by = None;
+        }
+        Ok(())
+    }
+
+    /// Waits for records, for the end of a checkpoint, or for the next attempt to write to a full
+    /// disk. Returns whether the server ends.
     fn take(&mut self) -> bool {
-        match self.sync_by {
-            Some(by) => drop(self.shared.written.wait_until(by)),
-            None => self.shared.written.wait(),
+        match (self.full_since, self.sync_by) {
+            (Some(_), _) => drop(self.shared.ended.wait_for(RETRY_EVERY)),
+            (None, Some(by)) => drop(self.shared.written.wait_until(by)),
+            (None, None) => self.shared.written.wait(),
         }
         let mut state = self.shared.lock();
         self.log.take(&mut state.core);

@@ -119,6 +119,17 @@ impl SharedState {
         self.notify(state.core.tick(now, &*self.reply_sink))
     }
 
+    /// Advances time.
+    pub(crate) fn advance(&self) {
+        let mut state = self.lock();
+        let now = state.read_clock();
+        let settled = self.tick(&mut state, now);
+        drop(state);
+        if settled.others {
+            self.released();
+        }
+    }
+
     /// Returns the reply to a status request.
     pub(crate) fn inspect(
         &self,

@@ -1,5 +1,6 @@
 //! The state of a run: servers, processes, connections, and the events to come.
 
+mod counts;
 mod laws;
 mod network;
 mod notices;
@@ -9,11 +10,12 @@ mod routes;
 mod server;
 mod transports;
 
+pub use counts::EventCounts;
 pub use server::{LogFact, next_work};
 pub use transports::{LocalTransport, Network};
 
 use crate::{
-    PathCounts, ProtocolPath,
+    ProtocolPath,
     fault::{InjectedFault, PEERS, PROCESSES, SERVERS_MAX, TASKS, process_of, server_count},
     schedule::EventQueue,
 };
@@ -87,6 +89,8 @@ pub(crate) enum SimulationEvent {
     Sockets { server: usize, epoch: u64 },
     /// A request on a connection for notices arrives.
     WatchRequest { connection: usize, bytes: Vec<u8> },
+    /// A full disk has space again.
+    Space { server: usize },
     /// A fault begins.
     Fault(InjectedFault),
     /// A connection breaks.
@@ -95,79 +99,6 @@ pub(crate) enum SimulationEvent {
     Wake(Waker),
     /// A client process goes on.
     GoesOn,
-}
-
-/// How often each event happened in a run.
-#[derive(Debug, Default, Clone, Copy)]
-pub struct EventCounts {
-    /// Processes that died.
-    pub deaths: u64,
-    /// Server restarts.
-    pub restarts: u64,
-    /// Power failures in the middle of a disk operation.
-    pub power_losses: u64,
-    /// Failed disk operations.
-    pub disk_failures: u64,
-    /// Checkpoints written.
-    pub checkpoints: u64,
-    /// Transactions whose outcome a server found by asking the other participants.
-    pub recovered: u64,
-    /// Broken connections.
-    pub cuts: u64,
-    /// Stopped processes of servers.
-    pub freezes: u64,
-    /// Requests that came to the wrong place.
-    pub corrections: u64,
-    /// Servers that started at another address.
-    pub moves: u64,
-    /// Messages that arrived twice.
-    pub copies: u64,
-    /// Paths of the protocols.
-    pub paths: PathCounts,
-}
-
-impl EventCounts {
-    /// All counts but those of the paths.
-    fn counters(&mut self) -> [&mut u64; 11] {
-        let EventCounts {
-            deaths,
-            restarts,
-            power_losses,
-            disk_failures,
-            checkpoints,
-            recovered,
-            cuts,
-            freezes,
-            corrections,
-            moves,
-            copies,
-            paths: _,
-        } = self;
-        [
-            deaths,
-            restarts,
-            power_losses,
-            disk_failures,
-            checkpoints,
-            recovered,
-            cuts,
-            freezes,
-            corrections,
-            moves,
-            copies,
-        ]
-    }
-
-    /// All counts but those of the paths.
-    pub fn all(mut self) -> [u64; 11] {
-        self.counters().map(|count| *count)
-    }
-
-    /// Adds the counts of another run.
-    pub fn add(&mut self, other: &EventCounts) {
-        self.paths.add_all(&other.paths);
-        self.counters().into_iter().zip(other.all()).for_each(|(sum, more)| *sum += more);
-    }
 }
 
 /// How a connection breaks, as in [`InjectedFault::Cut`].
@@ -473,6 +404,7 @@ impl Cluster {
             SimulationEvent::Start { server } => self.start(server),
             SimulationEvent::Sockets { server, epoch } => self.sockets(server, epoch),
             SimulationEvent::WatchRequest { connection, bytes } => self.watch_request(connection, &bytes),
+            SimulationEvent::Space { server } => self.servers[server].disk.limit_space(usize::MAX),
             SimulationEvent::Fault(fault) => self.fault(&fault),
             SimulationEvent::Cut { link, cut: Cut { requests, late_us, replies } } => {
                 if self.is_open(link) {
@@ -556,11 +488,20 @@ impl Cluster {
                 let crash = InjectedFault::Crash { at_us, server, power, down_us, ahead_ms: None };
                 self.after(at_us, SimulationEvent::Fault(crash));
             }
-            InjectedFault::DiskFull { server, free, until_us, at_us } => {
+            InjectedFault::DiskFull { server, free, restarts, power, until_us, at_us } => {
                 self.servers[server].disk.limit_space(free);
                 let (at_us, down_us) = (until_us - at_us, 1_000);
-                let crash = InjectedFault::Crash { at_us, server, power: None, down_us, ahead_ms: None };
-                self.after(at_us, SimulationEvent::Fault(crash));
+                let end = match restarts {
+                    true => SimulationEvent::Fault(InjectedFault::Crash {
+                        at_us,
+                        server,
+                        power,
+                        down_us,
+                        ahead_ms: None,
+                    }),
+                    false => SimulationEvent::Space { server },
+                };
+                self.after(at_us, end);
             }
             InjectedFault::Clock { server, ahead_ms, .. } => {
                 let server = &mut self.servers[server];

@@ -229,6 +229,9 @@ impl Disk for SimulatedDisk {
 
     fn create(&self, name: &str) -> io::Result<SimulatedFile> {
         let name = self.key(name);
+        if self.lock().free == 0 {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         self.lock().change(|files| {
             let old = files.insert(name.clone(), FileContent::default());
             assert!(old.is_none(), "{name} exists");
@@ -312,6 +315,14 @@ impl DiskFile for SimulatedFile {
             (false, true) => Err(io::ErrorKind::StorageFull.into()),
             (false, false) => Ok(()),
         }
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        let inner = self.disk.lock();
+        if inner.power_is_lost {
+            return Err(power_lost());
+        }
+        inner.files.get(&self.name).map(|file| file.all.len() as u64).ok_or_else(not_found)
     }
 
     fn cut(&mut self, length: u64) -> io::Result<()> {

@@ -190,7 +190,7 @@ pub enum InjectedFault {
         /// When it restarts.
         until_us: u64,
     },
-    /// A disk runs full until the server restarts.
+    /// A disk runs full, and has space again later or when the server restarts.
     DiskFull {
         /// When.
         at_us: u64,
@@ -198,7 +198,11 @@ pub enum InjectedFault {
         server: usize,
         /// Free bytes.
         free: usize,
-        /// When it restarts.
+        /// Whether the server restarts; otherwise it goes on.
+        restarts: bool,
+        /// Seed of what a power failure loses at the restart; none: the power stays.
+        power: Option<u64>,
+        /// When there is space.
         until_us: u64,
     },
     /// A server's process is stopped for a while, as by SIGSTOP: it takes and does nothing, and then
@@ -434,15 +438,13 @@ fn server_faults(random: &mut Random, servers: usize, kinds: &mut Kinds, faults:
     for _ in 0..kinds.count(random, 2) {
         let (at_us, us) = (random.next(FAULTS_US), random.next(900_000));
         let (server, power, until_us) = (any_server(random, servers), power(random), at_us + us);
-        if random.next(2) == 0 {
+        if random.next(3) == 0 {
             faults.push(InjectedFault::SyncFailure { at_us, server, power, until_us });
         } else {
-            faults.push(InjectedFault::DiskFull {
-                at_us,
-                server,
-                free: random.next(3_000) as usize,
-                until_us,
-            });
+            // Less than is written until it ends.
+            let free = random.next(3_000) as usize / 8;
+            let (restarts, until_us) = (free.is_multiple_of(4), at_us + 3 * us);
+            faults.push(InjectedFault::DiskFull { at_us, server, free, restarts, power, until_us });
         }
     }
     for _ in 0..kinds.count(random, 2) {

@@ -86,6 +86,10 @@ paths! {
     SnapshotTooOld,
     /// A server whose clock differs from the others' refused a request.
     ClockDiffers,
+    /// A server whose disk is full refused a request.
+    DiskFull,
+    /// Records that did not fit on a full disk were written when it had space.
+    WrittenAfterFull,
     /// A server whose disk has failed refused a request.
     DiskFailed,
     /// A reply whose records were lost with the disk.
@@ -178,6 +182,7 @@ impl PathCounts {
                 Refusal::TooFarAhead(_) => ProtocolPath::TooFarAhead,
                 Refusal::SnapshotTooOld { .. } => ProtocolPath::SnapshotTooOld,
                 Refusal::ClockDiffers { .. } => ProtocolPath::ClockDiffers,
+                Refusal::DiskFull => ProtocolPath::DiskFull,
                 Refusal::DiskFailed => ProtocolPath::DiskFailed,
                 Refusal::DiskLost => ProtocolPath::DiskLost,
                 _ => return,

@@ -45,8 +45,7 @@ impl From<&Error> for ResultCode {
             Error::Damaged(_) => ResultCode::CORRUPT,
             Error::Interrupted(_) => ResultCode::INTERRUPT,
             Error::TooLong { .. } => ResultCode::TOOBIG,
-            Error::OutOfMemory(_) => ResultCode::FULL,
-            Error::NoRowIds => ResultCode::FULL,
+            Error::OutOfMemory(_) | Error::DiskFull(_) | Error::NoRowIds => ResultCode::FULL,
             Error::DiskFailed(_)
             | Error::ClockDiffers(_)
             | Error::Unavailable(_)

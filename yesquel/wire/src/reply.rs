@@ -256,6 +256,7 @@ const REFUSED_LOST: u8 = 17;
 const REFUSED_NOT_PREPARED: u8 = 18;
 const REFUSED_FULL: u8 = 32;
 const REFUSED_CLOCK: u8 = 33;
+const REFUSED_DISK_FULL: u8 = 34;
 
 fn write_refusal(writer: &mut ByteWriter<'_>, refusal: &Refusal) {
     let of_node = |writer: &mut ByteWriter<'_>, tag: u8, node: NodeId| {
@@ -297,6 +298,9 @@ fn write_refusal(writer: &mut ByteWriter<'_>, refusal: &Refusal) {
         Refusal::DiskFailed => {
             writer.byte(REFUSED_DISK);
         }
+        Refusal::DiskFull => {
+            writer.byte(REFUSED_DISK_FULL);
+        }
         Refusal::Unfit(node) => of_node(writer, REFUSED_UNFIT, node),
         Refusal::Exists(node) => of_node(writer, REFUSED_EXISTS, node),
         Refusal::Missing(node) => of_node(writer, REFUSED_MISSING, node),
@@ -328,6 +332,7 @@ fn read_refusal(reader: &mut ByteReader<'_>) -> Result<Refusal, Malformed> {
         REFUSED_NOT_PREPARED => Refusal::NotPrepared(reader.txn()?),
         REFUSED_MEMORY => Refusal::OutOfMemory,
         REFUSED_DISK => Refusal::DiskFailed,
+        REFUSED_DISK_FULL => Refusal::DiskFull,
         REFUSED_LEASED => Refusal::Leased { ms: reader.number()? },
         REFUSED_LOST => Refusal::DiskLost,
         REFUSED_LEASES => Refusal::TooManyLeases,
@@ -365,6 +370,7 @@ mod tests {
             Refusal::NotPrepared(txn),
             Refusal::OutOfMemory,
             Refusal::DiskFailed,
+            Refusal::DiskFull,
             Refusal::Leased { ms: 300 },
             Refusal::TooManyLeases,
             Refusal::DiskLost,

@@ -71,6 +71,20 @@ pub struct LogStatus {
     pub checkpoint: Option<CheckpointStatus>,
     /// Why the log takes no more records.
     pub failed: Option<String>,
+    /// The disk is full: the log continues when there is space.
+    pub full: Option<DiskFullStatus>,
+    /// How often the disk has become full since the start.
+    pub full_count: u64,
+}
+
+/// A full disk.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DiskFullStatus {
+    /// The error of the write that found no space.
+    pub error: String,
+    /// Milliseconds since that write.
+    pub since_ms: u64,
 }
 
 /// A checkpoint.

@@ -78,9 +78,13 @@ pub enum Error {
     /// The server's memory is exhausted. Deletes and reads still work.
     #[error("{0}")]
     OutOfMemory(Refusal),
-    /// The server's disk has failed or is full. Reads still work.
+    /// The server's disk has failed. Reads still work.
     #[error("{0}")]
     DiskFailed(Refusal),
+    /// The server's disk is full. The operation had no effect. Reads still work, and writes when there
+    /// is space.
+    #[error("{0}")]
+    DiskFull(Refusal),
     /// The clock of the server's machine differs from those of the other servers: it serves nothing.
     #[error("{0}")]
     ClockDiffers(Refusal),
@@ -183,6 +187,7 @@ impl From<Refusal> for Error {
             Refusal::Leased { .. } => Error::Leased(refusal),
             Refusal::OutOfMemory => Error::OutOfMemory(refusal),
             Refusal::DiskFailed | Refusal::DiskLost => Error::DiskFailed(refusal),
+            Refusal::DiskFull => Error::DiskFull(refusal),
             Refusal::Exists(_) => Error::Exists,
             Refusal::ClockDiffers { .. } => Error::ClockDiffers(refusal),
             other => Error::Internal(other.to_string()),

@@ -202,6 +202,7 @@ fn failure(error: &Error) -> Outcome {
         }
         Error::OutOfMemory(_)
         | Error::DiskFailed(_)
+        | Error::DiskFull(_)
         | Error::Unavailable(_)
         | Error::OutcomeUnknown(_)
         | Error::Connect(_) => Status::ServiceUnavailable,

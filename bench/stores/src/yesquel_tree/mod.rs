@@ -256,9 +256,10 @@ impl Store for YesquelTree {
             return Ok(());
         }
         let status = database.store().status().map_err(|error| self.refused(&error))?;
-        match status.log.failed {
-            Some(why) => Err(self.error(format!("the disk has failed: {why}"))),
-            None => Ok(()),
+        match (status.log.failed, status.log.full) {
+            (Some(why), _) => Err(self.error(format!("the disk has failed: {why}"))),
+            (None, Some(full)) => Err(self.error(format!("the disk is full: {}", full.error))),
+            (None, None) => Ok(()),
         }
     }
 }

@@ -107,6 +107,7 @@ fn is_expected(refusal: Refusal) -> bool {
             | Refusal::TooFarAhead(_)
             | Refusal::ClockDiffers { .. }
             | Refusal::DiskFailed
+            | Refusal::DiskFull
             | Refusal::DiskLost
     )
 }

@@ -211,13 +211,13 @@ impl NetworkCluster {
 
     /// Writes a value to a database of a server that is as large as its log between checkpoints. It
     /// may fail.
-    pub(crate) fn write_much(&self, group: usize) {
+    pub(crate) fn write_much(&self, group: usize) -> Result<(), yesquel::Error> {
         let store = Store::connect(&Place::address(group), self.place.options());
         let put = |store: Store| {
             let database = store.database_or_create(&format!("ballast {group}"))?;
             database.put(database.map("ballast")?, b"key", &[7; 256 << 10])
         };
-        let _ = store.and_then(put);
+        store.and_then(put)
     }
 
     /// Returns a server's status, if it serves.

@@ -54,7 +54,7 @@ pub(crate) enum NetworkFault {
         how: SlowLink,
         ms: u64,
     },
-    /// The disk of a server fills up. It is started again when there is space.
+    /// The disk of a server fills up. The server goes on when there is space.
     FillDisk,
     /// A server's wall clock is wrong, from a start or while it runs.
     Clock {
@@ -206,7 +206,6 @@ impl NetworkFault {
         match self {
             NetworkFault::KillServers { groups, .. } => groups.len() as u64,
             NetworkFault::KillStarting { .. } => 2,
-            NetworkFault::FillDisk => 1,
             NetworkFault::Clock { at_start, .. } => u64::from(*at_start),
             _ => 0,
         }
@@ -297,9 +296,10 @@ impl NetworkFault {
     }
 }
 
-/// Fills the small disk until its server reports that, frees it again, and starts the server anew.
+/// Fills the small disk until its server reports that, frees it again, and waits until the server
+/// takes writes.
 fn fill_disk(cluster: &mut NetworkCluster, last: &mut dyn FnMut(&NetworkCluster, u64)) {
-    let is_full = |cluster: &NetworkCluster| cluster.status(SMALL_DISK).unwrap().log.failed.is_some();
+    let is_full = |cluster: &NetworkCluster| cluster.status(SMALL_DISK).unwrap().log.full.is_some();
     let ballast = cluster.place.disk(SMALL_DISK).join("ballast");
     let mut file = fs::File::create(&ballast).unwrap();
     // Until there is no space.
@@ -308,14 +308,17 @@ fn fill_disk(cluster: &mut NetworkCluster, last: &mut dyn FnMut(&NetworkCluster,
     // The log writes into space that it has reserved, at first.
     let until = Instant::now() + PATIENCE;
     while !is_full(cluster) && Instant::now() < until {
-        cluster.write_much(SMALL_DISK);
+        // It may be refused.
+        let _ = cluster.write_much(SMALL_DISK);
     }
     last(cluster, 200);
-    fs::remove_file(&ballast).unwrap();
-    // It takes no writes until it is started again, although there is space.
     assert!(is_full(cluster), "the server does not report that its disk is full");
-    cluster.kill_server(SMALL_DISK);
-    cluster.start_server(SMALL_DISK);
+    fs::remove_file(&ballast).unwrap();
+    let until = Instant::now() + PATIENCE;
+    while let Err(error) = cluster.write_much(SMALL_DISK) {
+        assert!(Instant::now() < until, "there is space, and the server takes no writes: {error}");
+    }
+    assert!(!is_full(cluster), "the server reports that its disk is full, and it is not");
 }
 
 impl fmt::Display for NetworkFault {

@@ -63,6 +63,7 @@ impl Engine {
         script: OperationScript<'_>,
         prepares: bool,
     ) -> Result<(), Stop> {
+        self.check_disk()?;
         let holder = request.payload.holder(request.txn);
         self.check_each(now_ms, holder, snapshot, script)?;
         if !self.queue.is_empty()
@@ -322,6 +323,7 @@ impl Engine {
             }
             if let Decision::Commit(at) = end.decision {
                 self.clock = HybridClock::above(self.clock.last().max(at));
+                self.read_below(at);
                 if at > self.ceiling {
                     // Another group's vote: timestamps up to it depend on this record.
                     (self.ceiling, self.ceiling_lsn) = (at, self.lsn);

@@ -179,7 +179,8 @@ impl Engine {
                 effects.bytes.truncate(start);
                 Reply::Refused { operation, refusal }.write(&mut effects.bytes);
                 // A refusal reveals state too, unless it says that no state is served.
-                let needs_lsn = if refusal == Refusal::DiskFailed { 0 } else { self.lsn };
+                let is_of_disk = matches!(refusal, Refusal::DiskFailed | Refusal::DiskFull);
+                let needs_lsn = if is_of_disk { 0 } else { self.lsn };
                 self.reply(caller, start, needs_lsn, effects);
             }
         }
@@ -227,8 +228,8 @@ impl Engine {
         let reply = match request {
             Request::Read { snapshot, seen, questions } => {
                 self.witness(now, seen)?;
-                let snapshot = match self.frozen {
-                    Some(frozen) if snapshot.is_none() => Some(self.frozen_snapshot(now, frozen, seen)?),
+                let snapshot = match self.read_bounds() {
+                    Some(bounds) if snapshot.is_none() => Some(self.bounded_snapshot(now, bounds, seen)?),
                     _ => snapshot,
                 };
                 return Ok((self.read(now, caller.connection, snapshot, questions, effects)?, durability));
@@ -299,6 +300,7 @@ impl Engine {
                 return Ok((self.lsn, ReplyDurability::Synced));
             }
             Request::Lease { holder, ranges, ms, wait_ms, seen } => {
+                self.check_disk()?;
                 self.witness(now, seen)?;
                 let wanted = WantedLease { holder, ranges, ms, wait_ms };
                 let (at, needs_lsn) = self.lease(now, caller, wanted, effects)?;

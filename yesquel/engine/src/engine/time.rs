@@ -1,7 +1,7 @@
 //! Timestamps: the server never gives one twice, nor one that a restart may give again.
 //! `docs/yesquel/nodes.md` has the law of the ceiling.
 
-use super::{Engine, Frozen};
+use super::{Engine, suspension::ReadBounds};
 use crate::{
     effects::{Effects, Now, Stop},
     record::LogRecord,
@@ -56,9 +56,9 @@ impl Engine {
     }
 
     /// The record that must be durable before a timestamp is given out; `None` if the ceiling must
-    /// be raised first.
+    /// be raised first, or reads are bounded.
     pub(crate) fn is_under_ceiling(&self, given: Timestamp) -> Option<u64> {
-        if self.frozen.is_some() || given.ms() + CEILING_NEAR_MS > self.ceiling.ms() {
+        if self.read_bounds().is_some() || given.ms() + CEILING_NEAR_MS > self.ceiling.ms() {
             return None;
         }
         Some(if given > self.ceiling_before { self.ceiling_lsn } else { 0 })
@@ -71,7 +71,10 @@ impl Engine {
             return if given > last.ceiling { u64::MAX } else { 0 };
         }
         if given.ms() + CEILING_NEAR_MS > self.ceiling.ms() {
-            self.ceiling_before = self.ceiling;
+            // A ceiling that the log may still lose bounds nothing.
+            if self.ceiling_lsn <= self.durable_lsn {
+                self.ceiling_before = self.ceiling;
+            }
             self.ceiling = Timestamp::from_ms(given.ms() + CEILING_MS);
             self.log(&LogRecord::Ceiling(self.ceiling), effects);
             self.ceiling_lsn = self.lsn;
@@ -93,23 +96,23 @@ impl Engine {
         }
     }
 
-    /// A snapshot at a server whose disk has failed: not behind what the client has seen, perhaps
-    /// elsewhere.
-    pub(crate) fn frozen_snapshot(
+    /// A snapshot at a server where nothing becomes durable: not behind what the client has seen,
+    /// perhaps elsewhere.
+    pub(crate) fn bounded_snapshot(
         &mut self,
         now: Now,
-        frozen: Frozen,
+        bounds: ReadBounds,
         seen: Timestamp,
     ) -> Result<Timestamp, Refusal> {
-        let present = self.clock.now(now.wall_ms).min(frozen.ceiling);
-        let whole = present.min(frozen.whole);
+        let present = self.clock.now(now.wall_ms).min(bounds.ceiling);
+        let whole = present.min(bounds.whole);
         if seen <= whole && self.snapshots.serves(whole) {
             Ok(whole)
         } else if seen <= present && self.snapshots.serves(present) {
-            // The read is refused later if it meets lost changes.
+            // The read is refused later if it meets lost changes, and waits if they become durable.
             Ok(present)
         } else {
-            Err(Refusal::DiskFailed)
+            self.check_disk().and(Err(Refusal::DiskFailed))
         }
     }
 
@@ -167,7 +170,7 @@ impl Engine {
         }
         // Whatever is on disk up to this record, nothing before it is lost.
         self.set_synced(true, effects);
-        self.frozen = Some(Frozen { ceiling: self.ceiling, whole: self.ceiling });
+        self.frozen = Some(ReadBounds { ceiling: self.ceiling, whole: self.ceiling });
     }
 
     /// Returns the ceiling: no timestamp above it has been given out.

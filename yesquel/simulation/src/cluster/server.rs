@@ -1,6 +1,8 @@
 //! A storage server: the core and the log of a group on a simulated disk, driven by events as
 //! `yesquel-server` drives them by threads.
 
+mod writing;
+
 use super::{
     Cluster, SharedCluster, SimulationEvent,
     laws::ServerLaws,
@@ -18,8 +20,8 @@ use yesquel_engine::{Caller, Engine, EngineSettings, LogRecord, Now};
 use yesquel_log::LogIdentity;
 use yesquel_model::{GroupEpoch, ServerId, Timestamp, TxnId};
 use yesquel_node::{
-    CheckpointWriter, Durability, GroupCore, GroupLog, GroupWork, LogFailure, LogOptions, LogSizes,
-    OpenError, OpenedGroup, PeerQuery, ReplyQueues, ReplySink, open_group,
+    CheckpointWriter, Durability, GroupCore, GroupLog, GroupWork, LogOptions, LogSizes, OpenError,
+    OpenedGroup, PeerQuery, ReplyQueues, ReplySink, open_group,
 };
 use yesquel_seeds::Random;
 use yesquel_transport::HeartbeatSource;
@@ -30,8 +32,6 @@ const TICK_US: u64 = 50_000;
 const COMPARED_TICKS: u64 = 16;
 /// Interval of reports to the other servers.
 const REPORT_US: u64 = 400_000;
-/// The longest time that a reply waits for a sync which the durability does not make.
-const SYNC_WITHIN_US: u64 = 1_000_000;
 /// How far a server's clock may be ahead of real time: its machine's error, what others may be ahead
 /// of it, and the ceiling at which it may have started.
 const AHEAD_MS: u64 = 3_000;
@@ -62,6 +62,8 @@ pub(crate) struct RunningServer {
     pause_until_us: u64,
     /// When a sync is due that the durability does not make.
     sync_by_us: Option<u64>,
+    /// When the next attempt to write to a full disk begins.
+    retry_at_us: Option<u64>,
     checkpoint: Option<CheckpointWriter<SimulatedDisk>>,
     /// The background task, while it waits for work.
     background: Option<Waker>,
@@ -292,30 +294,6 @@ impl Cluster {
         assert!(last <= now_ms + AHEAD_MS, "server {at}: its clock is {} ms ahead", last - now_ms);
     }
 
-    fn begin_write(&mut self, at: usize) {
-        let server = &mut self.servers[at];
-        let Some(running) = &mut server.running else { return };
-        if running.is_writing || running.core.failure().is_some() {
-            return;
-        }
-        let begins_us = match (running.core.records().is_empty(), running.sync_by_us) {
-            (true, None) => return,
-            (true, Some(by_us)) => by_us,
-            (false, _) if running.core.is_sync_wanted() => 0,
-            (false, by_us) => running.pause_until_us.min(by_us.unwrap_or(u64::MAX)),
-        };
-        let (epoch, lsn) = (server.epoch, running.core.engine().lsn());
-        let (known_us, now_us) = (running.write_at_us, self.now_us());
-        let us = self.takes([4, at as u64, epoch, lsn]) / 4 + begins_us.saturating_sub(now_us);
-        if known_us.is_some_and(|known_us| known_us <= now_us + us) {
-            return;
-        }
-        if let Some(running) = &mut self.servers[at].running {
-            running.write_at_us = Some(now_us + us);
-        }
-        self.after(us, SimulationEvent::Write { server: at, epoch });
-    }
-
     pub(super) fn handle(&mut self, at: usize, caller: Caller, request: &[u8]) {
         if let Some(numbers) = &mut self.numbers {
             numbers.note(request);
@@ -425,99 +403,6 @@ impl Cluster {
         self.engine(at).is_none_or(|engine| engine.undecided().next().is_some())
     }
 
-    pub(super) fn write(&mut self, at: usize, epoch: u64) {
-        if !self.is_up(at, epoch) {
-            return;
-        }
-        let now_us = self.now_us();
-        let Some(running) = &mut self.servers[at].running else { return };
-        if running.is_writing || running.write_at_us.is_none_or(|begins_us| begins_us > now_us) {
-            // Another write has begun earlier.
-            return;
-        }
-        (running.is_writing, running.write_at_us) = (true, None);
-        running.log.take(&mut running.core);
-        if running.log.is_sync_wanted() {
-            running.sync_by_us.get_or_insert(now_us + SYNC_WITHIN_US);
-        }
-        let written = running.log.append();
-        let next = running.core.engine().lsn();
-        if self.disk_failed(at, written) {
-            return;
-        }
-        let Some(running) = &mut self.servers[at].running else { return };
-        let is_due = running.sync_by_us.is_some_and(|by_us| by_us <= now_us);
-        if !running.log.must_sync(is_due) {
-            return self.written(at);
-        }
-        let us = self.takes([5, at as u64, epoch, next]);
-        self.after(us, SimulationEvent::Sync { server: at, epoch });
-    }
-
-    pub(super) fn sync(&mut self, at: usize, epoch: u64) {
-        if !self.is_up(at, epoch) {
-            return;
-        }
-        let Some(running) = &mut self.servers[at].running else { return };
-        let synced = running.log.sync();
-        if self.disk_failed(at, synced) {
-            return;
-        }
-        if let Some(running) = &mut self.servers[at].running {
-            running.sync_by_us = None;
-        }
-        self.written(at);
-    }
-
-    /// Releases the replies that waited for what was written.
-    fn written(&mut self, at: usize) {
-        let (now_us, epoch) = (self.now_us(), self.servers[at].epoch);
-        let is_due = self.step(at, |running, _, sink| {
-            running.is_writing = false;
-            let pause_us = running.log.pause().map_or(0, |pause| pause.as_micros() as u64);
-            running.pause_until_us = now_us + pause_us;
-            running.log.release(&mut running.core, sink);
-            let is_due = running.log.is_checkpoint_due();
-            if is_due {
-                running.checkpoint = Some(running.log.begin_checkpoint(&running.core));
-            }
-            (is_due, running.core.synced())
-        });
-        let Some((is_due, synced)) = is_due else { return };
-        self.servers[at].synced = synced;
-        if is_due {
-            let us = self.takes([6, at as u64, epoch, 0]) * 4;
-            self.after(us, SimulationEvent::Checkpoint { server: at, epoch });
-        }
-    }
-
-    pub(super) fn write_checkpoint(&mut self, at: usize, epoch: u64) {
-        if !self.is_up(at, epoch) {
-            return;
-        }
-        let ended = self.step(at, |running, now, sink| {
-            let written = running.checkpoint.take().map(CheckpointWriter::write);
-            running.log.end_checkpoint(written, now, &mut running.core, sink)
-        });
-        if self.servers[at].disk.power_is_lost() {
-            return self.lose_power(at);
-        }
-        // The log is complete without the checkpoint.
-        self.counts.checkpoints += u64::from(ended.is_some_and(|ended| ended.is_ok()));
-    }
-
-    /// Handles a failed disk operation. Returns whether it failed.
-    fn disk_failed(&mut self, at: usize, done: Result<(), LogFailure>) -> bool {
-        let Err(failure) = done else { return false };
-        if self.servers[at].disk.power_is_lost() {
-            self.lose_power(at);
-            return true;
-        }
-        self.counts.disk_failures += 1;
-        self.step(at, |running, _, sink| running.log.fail(&failure, &mut running.core, sink));
-        true
-    }
-
     fn lose_power(&mut self, at: usize) {
         self.counts.power_losses += 1;
         let (seed, down_us) = self.servers[at].outage;
@@ -606,6 +491,7 @@ impl Cluster {
             write_at_us: None,
             pause_until_us: 0,
             sync_by_us: None,
+            retry_at_us: None,
             checkpoint: None,
             background: None,
             heartbeats: None,

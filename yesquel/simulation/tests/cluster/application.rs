@@ -120,14 +120,20 @@ fn done(done: Result<bool, TreeError>) -> u64 {
             // The home group, which numbers the new nodes.
             RequestError::Lost(_)
                 | RequestError::Refused(
-                    Refusal::DiskFailed | Refusal::DiskLost | Refusal::ClockDiffers { .. }
+                    Refusal::DiskFailed
+                        | Refusal::DiskFull
+                        | Refusal::DiskLost
+                        | Refusal::ClockDiffers { .. }
                 )
         )
     };
     let is_expected = match &error {
         TreeError::Client(error) | TreeError::Commit(CommitError::Unknown(error)) => serves_nothing(error),
         TreeError::Commit(CommitError::Refused { refusal, .. }) => {
-            matches!(refusal, Refusal::DiskFailed | Refusal::DiskLost | Refusal::ClockDiffers { .. })
+            matches!(
+                refusal,
+                Refusal::DiskFailed | Refusal::DiskFull | Refusal::DiskLost | Refusal::ClockDiffers { .. }
+            )
         }
         _ => false,
     };

@@ -530,6 +530,7 @@ impl History {
             | Refusal::TooFarAhead(_)
             | Refusal::ClockDiffers { .. }
             | Refusal::DiskFailed
+            | Refusal::DiskFull
             | Refusal::DiskLost => assert!(self.has_faults, "{attempt:?}: {error}"),
             // A split must not fail a transaction.
             _ => panic!("{attempt:?}: {error}"),

@@ -302,3 +302,20 @@ fn the_application_sets_the_size_of_the_page_cache() {
     println!("{few} of {seeks}; with all of it in memory {many}");
     assert!(few > 2_000 && many < few / 2 && many < 2_500, "{few}, {many}");
 }
+
+/// Numbers of trees come from the home group in ranges of 64. A connection waits for the first range
+/// only: the next ones are fetched ahead.
+#[test]
+fn schema_changes_take_the_round_trips_of_the_design() {
+    let served = Served::new();
+    let connection = served.open();
+    run(&connection, "SELECT * FROM plain");
+    let cost = |sql: &str| served.cost(|| connection.execute_batch(sql).unwrap());
+    for number in 0..70 {
+        let table = cost(&format!("CREATE TABLE made{number}(a, b)"));
+        let index = cost(&format!("CREATE INDEX made_by{number} ON made{number}(a)"));
+        let drop = cost(&format!("DROP TABLE made{number}"));
+        let first_range = u64::from(number == 0);
+        assert!(table <= 4 + first_range && index <= 4 && drop <= 6, "{number}: {table}, {index}, {drop}");
+    }
+}

@@ -2,6 +2,8 @@
 //! requests, and the receiver hands out the replies of the other threads. Neither waits for the
 //! other.
 
+mod finish;
+
 use super::{
     Address, ConnectError, SocketOptions,
     channel::{Channel, is_late},
@@ -39,9 +41,6 @@ use yesquel_wire::{
 /// Maximum age of the heartbeat when something is sent, well below the grace time of snapshots at
 /// servers.
 const HEARTBEAT_EVERY: Duration = Duration::from_millis(200);
-
-/// How long a connection that is to be closed waits for input at a time.
-const FINISH_STEP: Duration = Duration::from_millis(5);
 
 /// Requests in flight on a lane.
 const LANE_REQUESTS_MAX: u32 = 16;
@@ -462,32 +461,16 @@ impl ServerConnection {
         }
     }
 
-    /// Takes the replies that no thread waits for, unless another thread receives.
-    pub(super) fn receive_handled(&self) {
-        if self.slots.has_handlers()
-            && let Some(role) = self.take_role(None)
-        {
-            self.receive(role);
-        }
-    }
-
-    /// Before the connection is closed: waits until the server's machine has the requests without a
-    /// waiting caller, by a deadline. A connection that is closed with unread input is reset, which
-    /// discards what was not sent yet.
-    pub(super) fn finish(&self, until: Instant) {
-        if self.is_closed() || !self.slots.has_handlers() {
-            return;
-        }
-        // Another thread may be sending what it took over.
-        while self.lock().is_taken && !self.is_closed() && Instant::now() < until {
-            thread::yield_now();
-        }
-        self.channel.end_sending();
-        if self.channel.timeout(FINISH_STEP).is_err() {
-            return;
-        }
-        while self.channel.has_unacknowledged() && !self.is_closed() && Instant::now() < until {
-            self.receive_handled();
+    /// Takes the replies that no thread waits for, unless another thread receives. Returns whether it
+    /// has waited for one.
+    pub(super) fn receive_handled(&self) -> bool {
+        match self.slots.has_handlers().then(|| self.take_role(None)).flatten() {
+            Some(role) => {
+                self.receive(role);
+                // It may have left the role to a thread that waits.
+                !self.slots.is_awaited()
+            }
+            None => false,
         }
     }
 

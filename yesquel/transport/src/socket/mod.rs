@@ -150,7 +150,9 @@ impl SharedLinks {
                 shared.links.connections().for_each(|connection| connection.report(heartbeats));
             }
             // Threads that wait for a reply take the others along; perhaps none does.
-            shared.links.connections().for_each(|connection| connection.receive_handled());
+            for connection in shared.links.connections() {
+                connection.receive_handled();
+            }
             // Lanes must not delay the heartbeats of other servers.
             shared.links.iter().for_each(|link| link.provide_lane(&shared.identity, REPORT_EVERY));
         }

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
-use super::*;
+use super::{finish::FINISH_STEP, *};
 use crate::{CancelCheck, block_on};
 use std::{
     io::{Read, Write},
@@ -268,4 +268,33 @@ fn no_thread_sleeps_for_ever() {
             is_done.recv_timeout(LIMIT).unwrap_or_else(|_| panic!("seed {seed}: a thread sleeps"));
         assert_eq!(sent, handled, "seed {seed}");
     }
+}
+
+/// While another thread sends or receives, the end of a connection waits, and does not spin.
+#[test]
+fn the_end_of_a_connection_sleeps_while_another_thread_receives() {
+    let (connection, _server) = connected();
+    connection
+        .send(&destination(), b"decision", None, Box::new(|_| ()))
+        .unwrap_or_else(|_| panic!("no slot"));
+    let time = 20 * FINISH_STEP;
+    let asked = |acts: &dyn Fn() -> bool| {
+        let mut count = 0;
+        let is_to_wait = || {
+            count += 1;
+            true
+        };
+        connection.wait_while(Instant::now() + time, is_to_wait, acts);
+        count
+    };
+    let role = connection.take_role(None).unwrap();
+    // A sleep may take longer, not shorter.
+    assert!(asked(&|| connection.receive_handled()) <= 21);
+    assert!(asked(&|| false) <= 21);
+    drop(role);
+    // A thread waits that has not got the role yet.
+    let woken = Arc::default();
+    let call = sleeping_call(&connection, &woken);
+    assert!(asked(&|| connection.receive_handled()) <= 21);
+    drop(call);
 }
