@@ -12,7 +12,9 @@ use crate::{
     replies::{HeldReplies, refused},
 };
 use std::fmt;
-use yesquel_engine::{Caller, Checkpoint, Effects, EndQuery, Engine, Now, ReplyDurability, VoteQuery};
+use yesquel_engine::{
+    Caller, Checkpoint, Effects, EndQuery, Engine, Now, ReplyDurability, ValueQuery, VoteQuery,
+};
 use yesquel_model::{GroupEpoch, Refusal, ServerId};
 use yesquel_wire::{
     ClientHeartbeat, GroupLocation, HorizonReport, Malformed, PeerReport, Reply, Request,
@@ -40,6 +42,8 @@ pub enum PeerQuery {
     Vote(VoteQuery),
     /// For the ends of a client's transactions.
     Ended(EndQuery),
+    /// For the use of a long value, or to drop one.
+    Value(ValueQuery),
 }
 
 impl PeerQuery {
@@ -48,6 +52,7 @@ impl PeerQuery {
         match self {
             PeerQuery::Vote(query) => query.server,
             PeerQuery::Ended(query) => query.server,
+            PeerQuery::Value(query) => query.server,
         }
     }
 
@@ -57,6 +62,7 @@ impl PeerQuery {
         match self {
             PeerQuery::Vote(query) => query.write(&mut bytes),
             PeerQuery::Ended(query) => query.write(&mut bytes),
+            PeerQuery::Value(query) => query.write(&mut bytes),
         }
         bytes
     }
@@ -432,6 +438,9 @@ impl GroupCore {
                 (PeerQuery::Ended(query), Ok(Reply::Ended(flags))) => {
                     self.engine.on_ended(query, flags, &mut self.effects);
                 }
+                (PeerQuery::Value(query), Ok(reply)) => {
+                    self.engine.on_value_reply(query, &reply, &mut self.effects);
+                }
                 _ => {}
             }
         }
@@ -491,6 +500,15 @@ impl GroupCore {
         }
         queries.extend(effects.vote_queries.drain(..).map(PeerQuery::Vote));
         queries.extend(effects.end_queries.drain(..).map(PeerQuery::Ended));
+        for query in effects.value_queries.drain(..) {
+            if self.durability.is_none() || query.needs_lsn <= *synced {
+                queries.push(PeerQuery::Value(query));
+            } else if self.sync_wanted < Some(SyncWanted::WithinASecond) && failed.is_none() {
+                // The engine repeats the message.
+                let wanted = Some(SyncWanted::WithinASecond);
+                (self.sync_wanted, settled.sync_wanted) = (wanted, wanted);
+            }
+        }
         if self.durability.is_some() && !effects.record_ends.is_empty() && failed.is_none() {
             settled.has_records = records.is_empty();
             records.push(effects);
