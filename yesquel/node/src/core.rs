@@ -2,6 +2,9 @@
 //! groups.
 
 mod destination;
+mod peer_query;
+
+pub use peer_query::PeerQuery;
 
 use crate::{
     ClockState, GroupWork, MachineClock, ReplySink,
@@ -12,9 +15,7 @@ use crate::{
     replies::{HeldReplies, refused},
 };
 use std::fmt;
-use yesquel_engine::{
-    Caller, Checkpoint, Effects, EndQuery, Engine, Now, ReplyDurability, ValueQuery, VoteQuery,
-};
+use yesquel_engine::{Caller, Checkpoint, Effects, Engine, Now, ReplyDurability};
 use yesquel_model::{GroupEpoch, Refusal, ServerId};
 use yesquel_wire::{
     ClientHeartbeat, GroupLocation, HorizonReport, Malformed, PeerReport, Reply, Request,
@@ -33,39 +34,6 @@ pub struct LastCheckpoint {
     pub bytes: u64,
     /// Time when it was finished, in milliseconds since 1970.
     pub at_ms: u64,
-}
-
-/// A question to another group. The reply goes to [`GroupCore::on_peer_reply`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PeerQuery {
-    /// For its vote on a transaction in doubt.
-    Vote(VoteQuery),
-    /// For the ends of a client's transactions.
-    Ended(EndQuery),
-    /// For the use of a long value, or to drop one.
-    Value(ValueQuery),
-}
-
-impl PeerQuery {
-    /// The server to ask.
-    pub fn server(&self) -> ServerId {
-        match self {
-            PeerQuery::Vote(query) => query.server,
-            PeerQuery::Ended(query) => query.server,
-            PeerQuery::Value(query) => query.server,
-        }
-    }
-
-    /// Returns the bytes of the request.
-    pub fn bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        match self {
-            PeerQuery::Vote(query) => query.write(&mut bytes),
-            PeerQuery::Ended(query) => query.write(&mut bytes),
-            PeerQuery::Value(query) => query.write(&mut bytes),
-        }
-        bytes
-    }
 }
 
 /// When the log must be synced at the latest, although the durability does not sync each record.
