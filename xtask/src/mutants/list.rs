@@ -380,20 +380,4 @@ pub(super) const MUTANTS: &[Mutant] = &[
         replace: "if !MUTANT && at <= readable.next && self.store.has_remote_values() {",
         simulation: "cluster",
     },
-    Mutant {
-        name: "owner_ignores_prepared",
-        rule: "cluster/directory.md, long values: the question waits for what is prepared on the key",
-        file: "yesquel/engine/src/engine/values.rs",
-        find: "LeafSearch::Found(leaf) => leaf.prepared_on(key),",
-        replace: "LeafSearch::Found(leaf) => leaf.prepared_on(key).filter(|_| !MUTANT),",
-        simulation: "cluster",
-    },
-    Mutant {
-        name: "drop_ignores_the_creation",
-        rule: "cluster/directory.md, long values: a value that is being created is dropped later",
-        file: "yesquel/engine/src/engine/values.rs",
-        find: "if let Some(txn) = creating {",
-        replace: "if let Some(txn) = creating.filter(|_| !MUTANT) {",
-        simulation: "cluster",
-    },
 ];

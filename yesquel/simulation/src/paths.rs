@@ -84,10 +84,6 @@ paths! {
     ValueDropConfirmed,
     /// Long values: after a restart a version refers to the value.
     ValueUsed,
-    /// Long values: after a restart no version refers to the value.
-    ValueUnused,
-    /// Long values: the answer waits for a transaction.
-    ValueUndecided,
     /// A ceiling was logged.
     Ceiling,
     /// The low-water mark was raised.
@@ -185,8 +181,6 @@ impl PathCounts {
             Reply::Outcome(TransactionOutcome::Forgotten) => ProtocolPath::OutcomeForgotten,
             Reply::Outcome(TransactionOutcome::Decided(Decision::Commit(_))) => ProtocolPath::OutcomeKnown,
             Reply::ValueUse(ValueUse::Used) => ProtocolPath::ValueUsed,
-            Reply::ValueUse(ValueUse::Unused { .. }) => ProtocolPath::ValueUnused,
-            Reply::ValueUse(ValueUse::Undecided) => ProtocolPath::ValueUndecided,
             Reply::Vote(Vote::Decided(_)) if in_order.is_some() => ProtocolPath::AnsweredWithEnd,
             Reply::Vote(vote) => match vote {
                 Vote::Yes { .. } => ProtocolPath::RecoveryYes,
