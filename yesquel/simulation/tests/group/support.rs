@@ -4,7 +4,9 @@ use std::{cell::RefCell, collections::BTreeMap};
 use yesquel_engine::{Caller, EngineSettings, Now};
 use yesquel_log::LogIdentity;
 use yesquel_model::{KeyRange, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
-use yesquel_node::{Durability, GroupCore, GroupLog, LogOptions, LogSizes, ReplySink, open_group};
+use yesquel_node::{
+    Durability, GroupCore, GroupLog, LogOptions, LogSizes, ReplySink, WriteAttempt, open_group,
+};
 use yesquel_seeds::Random;
 use yesquel_simulation::disk::SimulatedDisk;
 use yesquel_wire::{
@@ -81,7 +83,7 @@ impl Group {
     /// Writes what the group has logged, and syncs it if its durability says so.
     pub(crate) fn write(&mut self) {
         self.log.take(&mut self.core);
-        self.log.append().unwrap();
+        assert_eq!(self.log.append().unwrap(), WriteAttempt::Written);
         if self.log.must_sync(false) {
             self.log.sync().unwrap();
         }
