@@ -217,7 +217,7 @@ impl NetworkCluster {
             let database = store.database_or_create(&format!("ballast {group}"))?;
             database.put(database.map("ballast")?, b"key", &[7; 256 << 10])
         };
-        store.and_then(put)
+        store.and_then(put).map(drop)
     }
 
     /// Returns a server's status, if it serves.
