@@ -1,8 +1,6 @@
 //! A server in a process of its own.
 
-use rustix::process::{
-    Pid, Resource, Rlimit, Signal, WaitOptions, getrlimit, kill_process, prlimit, waitpid,
-};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::{
     io::{BufRead, BufReader},
     process::{Child, ChildStderr, Command, ExitStatus, Stdio},
@@ -50,21 +48,17 @@ impl Process {
         self.said.lock().unwrap().join("\n")
     }
 
+    pub(crate) fn id(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
-        let process = Pid::from_child(&self.child);
+        let process = self.id();
         kill_process(process, signal).unwrap();
         if signal == Signal::STOP {
             // Until all its threads have stopped.
             waitpid(Some(process), WaitOptions::UNTRACED).unwrap();
         }
-    }
-
-    /// Limits the size of the files that it writes, as a disk that is full; none: not any more. It must
-    /// have been started with a limit that is soft.
-    pub(crate) fn limit_files(&self, bytes: Option<u64>) {
-        let maximum = getrlimit(Resource::Fsize).maximum;
-        let limit = Rlimit { current: bytes.or(maximum), maximum };
-        prlimit(Some(Pid::from_child(&self.child)), Resource::Fsize, limit).unwrap();
     }
 
     /// Waits until it and its children have exited.

@@ -3,6 +3,7 @@
 
 use crate::{PROGRAM, support::Process};
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags};
+use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 use std::{
     path::Path,
     process::{Command, Output},
@@ -16,6 +17,14 @@ fn serve(folder: &Path, limit: &str) -> Process {
     let server = Process::spawn(command.arg("--listen").arg(folder.join("socket")));
     server.wait_until_ready();
     server
+}
+
+/// Limits the size of the files that a server writes, as a disk that is full; none: not any more. It
+/// must have been started with a limit that is soft.
+fn limit_files(server: &Process, bytes: Option<u64>) {
+    let maximum = getrlimit(Resource::Fsize).maximum;
+    let limit = Rlimit { current: bytes.or(maximum), maximum };
+    prlimit(Some(server.id()), Resource::Fsize, limit).unwrap();
 }
 
 #[test]
@@ -76,7 +85,7 @@ fn on_a_full_disk_writes_fail_clearly_and_reads_continue() {
     };
     is_refused(taken);
     // The server goes on when there is space, and the write that did not fit is complete.
-    server.limit_files(None);
+    limit_files(&server, None);
     let mut attempts = 0;
     while !run(&["tree", "shop/stock", "put", "more", "v"]).status.success() {
         attempts += 1;
@@ -86,7 +95,7 @@ fn on_a_full_disk_writes_fail_clearly_and_reads_continue() {
     let said = server.said();
     assert!(said.contains("the disk is full") && said.contains("the disk has space again"), "{said}");
     // A server may be stopped while its disk is full.
-    server.limit_files(Some(0));
+    limit_files(&server, Some(0));
     fails(&["tree", "shop/stock", "put", "last", &value]);
     is_refused(taken + 1);
     server.terminate();
@@ -140,7 +149,7 @@ fn on_a_full_disk_sql_writes_fail_clearly_and_queries_continue() {
     };
     all_is_there();
     // With space it goes on, and the insert that did not fit is complete.
-    server.limit_files(None);
+    limit_files(&server, None);
     let mut attempts = 0;
     while insert(1_000).is_err() {
         attempts += 1;
