@@ -8,7 +8,8 @@ pub(super) const ADDRESS: Property = Property::serval(
     "yesquel-tree.address",
     Kind::Text,
     "Address of the server: host:port, host (port 7411), or the path of a Unix socket; several of one \
-     cluster are separated by commas. If unset: a storage server inside Serval, in the folder yesquel-tree.path or, without that, in memory.",
+     cluster are separated by commas. If unset: a storage server inside Serval, in the folder \
+     yesquel-tree.path or, without that, in memory.",
 );
 pub(super) const PATH: Property = Property::serval(
     "yesquel-tree.path",
