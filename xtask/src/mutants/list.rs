@@ -219,8 +219,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "done_before_durable",
         rule: "cluster/commit.md, decision: Done when the record is durable",
         file: "yesquel/engine/src/engine/handle.rs",
-        find: "durability = ReplyDurability::Synced;",
-        replace: "",
+        find: "durability = ReplyDurability::Synced;
+                self.count_recovery_end",
+        replace: "if !MUTANT {
+                    durability = ReplyDurability::Synced;
+                }
+                self.count_recovery_end",
         simulation: "accounts",
     },
     Mutant {
