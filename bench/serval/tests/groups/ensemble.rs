@@ -86,7 +86,8 @@ fn items_lost_by_a_restart_of_zookeeper_are_counted() {
     let agents = agents(&cluster, &root, 3);
     let words = format!(
         "load redis -P {} -p redis.host={host} -p redis.port={port} -p redis.database=12 -p recordcount=4000 -p target=800 \
-         -p threadcount=2 -p lag.sample=0.2 -p lag.consumers.clients=1 --clients 3 --result r -s -p status.interval=1",
+         -p threadcount=2 -p lag.sample=0.2 -p lag.consumers.clients=1 --clients 3 --result r -s -p status.interval=1 \
+         -p coordination.timeout=60",
         workload("workloada")
     );
     let mut run = LoggedProcess::start(&mut leader(place.path(), &cluster, &root, &words));

@@ -71,14 +71,11 @@ impl SqliteClient {
     fn failed(&mut self, error: &Error) -> Outcome {
         let outcome = failure(error);
         match (&self.under, code(error)) {
-            (Under::Trees { is_embedded, .. }, Some(ErrorCode::SystemIoFailure)) => {
+            // At a server it may also be out of memory, and have some again.
+            (Under::Trees { is_embedded, .. }, Some(ErrorCode::SystemIoFailure | ErrorCode::DiskFull)) => {
                 if *is_embedded {
                     self.lost = Some(words(error));
                 }
-                Outcome { status: Status::ServiceUnavailable, ..outcome }
-            }
-            // SQLite is out of memory.
-            (Under::Trees { .. }, Some(ErrorCode::DiskFull)) => {
                 Outcome { status: Status::ServiceUnavailable, ..outcome }
             }
             _ => outcome,

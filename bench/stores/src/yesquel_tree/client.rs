@@ -76,7 +76,7 @@ impl YesquelTreeClient {
                 // The map may be created again.
                 (Error::NoMap(_), _) => self.table = None,
                 // Within a process, a commit fails with an unknown outcome only then.
-                (Error::DiskFailed(_) | Error::OutcomeUnknown(_), Some(is_lost)) => {
+                (Error::DiskFailed(_) | Error::DiskFull(_) | Error::OutcomeUnknown(_), Some(is_lost)) => {
                     is_lost.store(true, Relaxed);
                     self.lost = Some(error.to_string());
                 }
