@@ -37,10 +37,10 @@ fn classes() -> Option<String> {
 impl Zookeeper {
     fn new(classes: &str, place: PathBuf, port: u16, more: &str) -> Zookeeper {
         fs::create_dir_all(&place).unwrap();
-        // A short tick, because sessions last at least two ticks.
+        // A short tick, because sessions last at least two ticks, and at most twenty if no maximum is set.
         let config = format!(
-            "tickTime=200\ninitLimit=50\nsyncLimit=25\ndataDir={}\nclientPort={port}\nclientPortAddress=127.0.0.1\n\
-             maxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=srvr,cons\n{more}",
+            "tickTime=200\nmaxSessionTimeout=60000\ninitLimit=50\nsyncLimit=25\ndataDir={}\n\
+             clientPort={port}\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=srvr,cons\n{more}",
             place.display()
         );
         fs::write(place.join("zoo.cfg"), config).unwrap();
