@@ -168,7 +168,8 @@ impl<D: Disk + Clone> GroupLog<D> {
                 self.full = None;
                 Ok(WriteAttempt::Written)
             }
-            Err(error @ LogError::NoSpace { .. }) => {
+            // Without a sync for each record, clients know of records that are in memory only.
+            Err(error @ LogError::NoSpace { .. }) if self.options.durability == Durability::Sync => {
                 self.full = Some(error.to_string());
                 Ok(WriteAttempt::DiskFull)
             }
