@@ -14,7 +14,6 @@ mod replay;
 mod status;
 mod suspension;
 mod time;
-mod values;
 mod votes;
 
 use crate::{
@@ -33,7 +32,6 @@ use crate::{
     staging::Staging,
     store::{NodeStore, TreeEnd},
     transaction::PreparedTxn,
-    values::ValueTable,
     watches::Watches,
     write_target::WriteTarget,
 };
@@ -111,7 +109,6 @@ pub struct Engine {
     /// What the prepare that must wait writes.
     pub(crate) queue_targets: Vec<(NodeId, WriteTarget)>,
     pub(crate) forget: ForgetState,
-    pub(crate) values: ValueTable,
     pub(crate) counters: FxHashMap<NodeId, u64>,
     /// Epoch of the group.
     pub(crate) epoch: GroupEpoch,
@@ -202,7 +199,6 @@ impl Engine {
             refused: RefusedNumbers::default(),
             queue_targets: Vec::new(),
             forget: ForgetState::default(),
-            values: ValueTable::default(),
             counters: FxHashMap::default(),
             epoch: GroupEpoch::FIRST,
             epoch_lsn: 0,
@@ -465,7 +461,6 @@ impl Engine {
         self.store.sweep(self.snapshots.low(), SWEEP_NODES_MAX);
         self.serve_leases(now, effects);
         self.tick_forgetting(now, last, effects);
-        self.tick_values(now, effects);
         for name in self.staging.late(now.uptime_ms) {
             // Parts of a queued transaction do not expire.
             if self.queue.iter().any(|queued| queued.staged == Some(name)) {

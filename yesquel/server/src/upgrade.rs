@@ -249,7 +249,6 @@ impl<'a, 'b, D: DiskTree + Clone> Upgrade<'a, 'b, D> {
         }
         let lsn = read?;
         engine.replayed();
-        engine.name_owners();
         Ok(OldState { engine, lsn })
     }
 

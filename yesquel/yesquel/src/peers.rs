@@ -159,11 +159,7 @@ impl Peers {
                 Some(queue) => drop(queue.try_send(query)),
                 None => tracing::warn!(
                     server = query.server().0,
-                    "{}: the address of a server is not known (--peer)",
-                    match query {
-                        PeerQuery::Vote(_) | PeerQuery::Ended(_) => "transactions stay undecided",
-                        PeerQuery::Value(_) => "pieces of long values stay uncollected",
-                    }
+                    "transactions stay undecided: the address of a participant is not known (--peer)"
                 ),
             }
         }

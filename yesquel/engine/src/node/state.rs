@@ -145,9 +145,6 @@ impl Node {
                 at
             }
             NodeItem::Version { key, at, value } => {
-                if let Some(large) = value.filter(|value| value.is_large) {
-                    self.note_large(large.bytes);
-                }
                 self.put(at, key, value);
                 at
             }

@@ -9,5 +9,4 @@ mod copies;
 mod forgetting;
 mod queued;
 mod support;
-mod values;
 mod votes;
