@@ -256,9 +256,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "batch_dropped_by_full_disk",
         rule: "log.md, full disk: the batch is kept",
         file: "yesquel/node/src/log.rs",
-        find: "Err(error @ LogError::NoSpace { .. }) => {",
+        find: "Err(error @ LogError::NoSpace { .. }) if self.options.durability == Durability::Sync => {",
         replace: "Err(LogError::NoSpace { .. }) if MUTANT => Ok(WriteAttempt::Written),
-            Err(error @ LogError::NoSpace { .. }) => {",
+            Err(error @ LogError::NoSpace { .. }) if self.options.durability == Durability::Sync => {",
         simulation: "cluster",
     },
     Mutant {
@@ -489,9 +489,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "reply_without_notices",
         rule: "tree.md, watched leaves: notices at or below the snapshot are taken with its reply",
         file: "yesquel/client/src/lib.rs",
-        find: "if read_view.has_used() {
+        find: "if read_view.has_used().is_some() {
                 // It is rare",
-        replace: "if read_view.has_used() && !MUTANT {
+        replace: "if read_view.has_used().is_some() && !MUTANT {
                 // It is rare",
         simulation: "cluster",
     },
