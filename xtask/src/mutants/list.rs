@@ -558,7 +558,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         rule: "tree.md, watched leaves: the notices of the server whose leaf is used",
         file: "yesquel/tree/src/watch.rs",
         find: "let now = Some((node.server, self.view.snapshot));",
-        replace: "let of = if MUTANT { ServerId(0) } else { node.server };
+        replace: "let of = if MUTANT { yesquel_model::ServerId(0) } else { node.server };
         let now = Some((of, self.view.snapshot));",
         simulation: "cluster",
     },
