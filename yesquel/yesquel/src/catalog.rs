@@ -8,9 +8,9 @@
 //! w NUMBER NAME        -> map that is being bulk loaded, before its commit
 //! ```
 
-use crate::{Error, any_transport::AnyTransport, host::catalog};
+use crate::{Error, any_transport::AnyTransport};
 use std::collections::BTreeMap;
-use yesquel_model::{KeyRange, NodeId, ServerId};
+use yesquel_model::{KeyRange, NodeId, ServerId, TreeId};
 use yesquel_tree::{LoadRegistration, Tree, TreeError, TreeTransaction, Trees, UnfinishedLoad};
 
 /// Maximum length of a name, in bytes.
@@ -24,6 +24,11 @@ const ATTEMPTS_MAX: usize = 100;
 const DATABASE: u8 = b'd';
 const MAP: u8 = b'm';
 const BULK_LOAD: u8 = b'w';
+
+/// Returns the catalog's tree at a group. Every group has one.
+pub(crate) fn catalog_tree(server: ServerId) -> Tree {
+    Tree::at(NodeId::root(TreeId::default(), server))
+}
 
 /// Checks a name: text without control characters.
 pub(crate) fn check_name(name: &str) -> Result<(), Error> {
@@ -103,7 +108,7 @@ struct MapEntry {
 
 impl<'a> Catalog<'a> {
     fn tree(&self) -> Tree {
-        catalog(self.group)
+        catalog_tree(self.group)
     }
 
     /// Returns the entries whose keys begin with a prefix, without the prefix.

@@ -3,7 +3,7 @@
 use crate::{
     Error,
     any_transport::AnyTransport,
-    catalog::Catalog,
+    catalog::{Catalog, catalog_tree},
     peers::{PeerOptions, Peers, founded, transport_home},
     stop_flag::StopFlag,
 };
@@ -18,11 +18,11 @@ use yesquel_client::Client;
 use yesquel_embedded::EmbeddedServer;
 use yesquel_engine::EngineSettings;
 use yesquel_fork as fork;
-use yesquel_model::{NodeId, ServerId, TreeId};
+use yesquel_model::{NodeId, ServerId};
 use yesquel_node::Maintainer;
 use yesquel_server::{DataFolder, DataFolderError, LogOptions, ReplySink, Time};
 use yesquel_transport::block_on;
-use yesquel_tree::{Tree, TreeError, Trees};
+use yesquel_tree::{TreeError, Trees};
 
 /// Interval between ticks of the engine.
 const TICK: Duration = Duration::from_millis(50);
@@ -38,11 +38,6 @@ const ADOPT_AGAIN: Duration = Duration::from_secs(1);
 fn with_peers(settings: EngineSettings, peers: &PeerOptions) -> EngineSettings {
     let grace_ms = if peers.servers.is_empty() { settings.grace_ms } else { settings.grace_ms.max(GRACE_MS) };
     EngineSettings { grace_ms, ..settings }
-}
-
-/// Returns the catalog's tree, which every server has.
-pub(crate) fn catalog(server: ServerId) -> Tree {
-    Tree::at(NodeId::root(TreeId::default(), server))
 }
 
 /// Returns a unique client number.
@@ -209,7 +204,7 @@ fn thread_error(error: io::Error) -> Error {
 
 fn create_catalog(embedded: &EmbeddedServer, server: ServerId) -> Result<(), TreeError> {
     let trees = Trees::new(Client::new(embedded.clone(), client_number()));
-    block_on(trees.create_if_missing(catalog(server)))?;
+    block_on(trees.create_if_missing(catalog_tree(server)))?;
     Ok(())
 }
 

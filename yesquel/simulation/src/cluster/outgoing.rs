@@ -1,7 +1,7 @@
 //! What a server writes to its connections: the thread of its sockets writes the notices of all
 //! steps so far before any reply.
 
-use super::{Cluster, SimulationEvent, network::OWN, notices::place_of, server::SimulatedServer};
+use super::{Cluster, SimulationEvent, network::OWN, notices::place_of};
 use crate::ProtocolPath;
 use std::cell::RefCell;
 use yesquel_engine::Caller;
@@ -127,12 +127,11 @@ impl Cluster {
 
     /// Whether the thread of the sockets is interrupted between two connections, and goes on later.
     fn is_interrupted(&mut self, at: usize) -> bool {
-        let SimulatedServer { epoch, rounds, unwritten, .. } = &self.servers[at];
-        let left = unwritten.len() as u64;
+        let of = &self.servers[at];
+        let (epoch, left) = (of.epoch, of.unwritten.len() as u64);
         let us = self
-            .drawn([12, at as u64, *epoch, *rounds << 8 | left])
+            .drawn([12, at as u64, epoch, of.rounds << 8 | left])
             .and_then(|mut random| (left > 0 && random.next(4) == 0).then(|| random.next(2_000)));
-        let epoch = *epoch;
         us.into_iter().for_each(|us| self.after(us, SimulationEvent::Sockets { server: at, epoch }));
         us.is_some()
     }
