@@ -87,10 +87,7 @@ pub struct Engine {
     pub(crate) durable_lsn: u64,
     /// Set once the log takes no more records: no snapshot above it is given.
     pub(crate) frozen: Option<ReadBounds>,
-    /// The disk is full: new writes are refused, and nothing becomes durable for now.
-    pub(crate) is_disk_full: bool,
-    /// Set while the disk is full, unless replies do not wait for the log: what reads see without
-    /// waiting.
+    /// Set while the disk is full: new writes are refused, and reads see this without waiting.
     pub(crate) suspended: Option<ReadBounds>,
     pub(crate) store: NodeStore,
     pub(crate) prepared: FxHashMap<TxnId, PreparedTxn>,
@@ -180,7 +177,6 @@ impl Engine {
             is_synced: true,
             durable_lsn: 0,
             frozen: None,
-            is_disk_full: false,
             suspended: None,
             store: NodeStore::new(NodeLimits {
                 cells_max: settings.node_cells_max,
@@ -444,7 +440,7 @@ impl Engine {
         let proposed = self.snapshots.tick(now.uptime_ms, last);
         // While the disk is full all reads use the same snapshots: none of their versions may be
         // collected.
-        if !self.is_disk_full {
+        if self.suspended.is_none() {
             self.raise_low_water(now, proposed, effects);
             self.relieve_memory(effects);
         }

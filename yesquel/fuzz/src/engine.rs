@@ -138,7 +138,7 @@ impl EngineRun {
                     let lost = self.log[synced as usize..].iter();
                     let lost = lost.filter_map(|record| LogRecord::decode(record).ok()?.seen_from()).min();
                     if kind == 0xfe {
-                        self.engine.suspend(synced, lost, input.flag());
+                        self.engine.suspend(synced, lost);
                     } else {
                         // Rare, for only a restart ends it.
                         self.engine.freeze(synced, lost, &mut self.effects);

@@ -72,8 +72,8 @@ pub trait DiskFile: Send {
     fn sync(&mut self) -> io::Result<()>;
 }
 
-/// Whether an error of a write says that there is no space for it: on the disk, in a quota, or under
-/// a limit of file sizes. The same write succeeds once there is space.
+/// Whether a write has failed for lack of space: the disk, a quota or a limit of file sizes. The same
+/// write succeeds once there is space.
 pub(crate) fn is_no_space(error: &io::Error) -> bool {
     use io::ErrorKind;
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)

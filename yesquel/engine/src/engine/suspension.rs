@@ -35,18 +35,16 @@ impl Engine {
     /// Refuses new writes, because the disk is full: the log is durable up to `synced`, and the
     /// records after it, which become durable when there is space, have no effect before `pending`.
     /// Everything else goes on as with a slow disk. Reads at snapshots below the records wait for
-    /// nothing, and those without a snapshot get such a one; unless replies leave before the log is
-    /// written (`answers_early`), for then reads never wait.
-    pub fn suspend(&mut self, synced: u64, pending: Option<Timestamp>, answers_early: bool) {
+    /// nothing, and those without a snapshot get such a one.
+    pub fn suspend(&mut self, synced: u64, pending: Option<Timestamp>) {
         if self.frozen.is_none() {
-            self.is_disk_full = true;
-            self.suspended = (!answers_early).then(|| self.bounds(synced, pending));
+            self.suspended = Some(self.bounds(synced, pending));
         }
     }
 
     /// Takes writes again, since the disk has space.
     pub fn end_suspension(&mut self) {
-        (self.is_disk_full, self.suspended) = (false, None);
+        self.suspended = None;
     }
 
     /// Lowers the bounds of reads below a commit that is applied now and is not durable.
@@ -68,10 +66,10 @@ impl Engine {
 
     /// Refuses what the disk does not allow now.
     pub(crate) fn check_disk(&self) -> Result<(), Refusal> {
-        match (self.frozen, self.is_disk_full) {
+        match (self.frozen, self.suspended) {
             (Some(_), _) => Err(Refusal::DiskFailed),
-            (None, true) => Err(Refusal::DiskFull),
-            (None, false) => Ok(()),
+            (None, Some(_)) => Err(Refusal::DiskFull),
+            (None, None) => Ok(()),
         }
     }
 }

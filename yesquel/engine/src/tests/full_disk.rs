@@ -34,7 +34,7 @@ fn a_full_disk_refuses_new_commits_only() {
     let mut server = Server::new();
     let synced = server.engine.lsn();
     server.committed(2, &[put(0, b"a")]);
-    server.engine.suspend(synced, None, false);
+    server.engine.suspend(synced, None);
     assert_eq!(server.refused(3, &[put(0, b"b")]), Refusal::DiskFull);
     server.commit(3, &[put(0, b"b")]);
     assert_eq!(server.effects.replies[0].needs_lsn, 0, "it depends on no record");
@@ -56,7 +56,7 @@ fn reads_of_durable_state_wait_for_no_space() {
     server.engine.note_durable(synced);
     let before = server.engine.last_timestamp();
     server.committed(3, &[put(0, b"b")]);
-    server.engine.suspend(synced, Some(Timestamp(before.0 + 1)), false);
+    server.engine.suspend(synced, Some(Timestamp(before.0 + 1)));
     for _ in 0..3 {
         assert_eq!([server.reads(b"a"), server.reads(b"b")], [(0, true), (0, false)]);
         server.time_passes();
@@ -73,7 +73,7 @@ fn a_commit_during_suspension_is_not_read_before_it_is_durable() {
     let vote = server.prepared(2, &[put(0, b"a")]);
     let synced = server.engine.lsn();
     server.engine.note_durable(synced);
-    server.engine.suspend(synced, None, false);
+    server.engine.suspend(synced, None);
     server.now.wall_ms += 300;
     server.decide(2, Decision::Commit(vote));
     let (needs_lsn, is_there) = server.reads(b"a");
@@ -82,18 +82,6 @@ fn a_commit_during_suspension_is_not_read_before_it_is_durable() {
     server.lookup_at(Some(vote), 0, b"a");
     let found = server.found();
     assert!(found[0].1 && found[0].0 > synced, "{found:?}");
-}
-
-/// Without a disk that replies wait for, a full one bounds no reads.
-#[test]
-fn reads_are_of_the_present_if_replies_wait_for_no_record() {
-    let mut server = Server::new();
-    server.engine.suspend(0, Some(Timestamp(1)), true);
-    server.now.wall_ms += 5_000;
-    server.lookup(0, b"a");
-    let Ok(Reply::Answers { snapshot, .. }) = Reply::decode(&server.answers()[0].1) else { panic!() };
-    assert!(snapshot >= Timestamp::from_ms(server.now.wall_ms));
-    assert_eq!(server.refused(3, &[put(0, b"b")]), Refusal::DiskFull);
 }
 
 /// A timestamp depends on a durable ceiling above it, also if the log writes for so long that the
@@ -116,7 +104,7 @@ fn a_ceiling_that_is_not_durable_bounds_no_timestamp() {
         }
         server.answers();
     }
-    server.engine.suspend(synced, None, false);
+    server.engine.suspend(synced, None);
     server.lookup(0, b"a");
     let Ok(Reply::Answers { snapshot, .. }) = Reply::decode(&server.answers()[0].1) else { panic!() };
     assert!(snapshot <= durable, "{snapshot}");
@@ -126,11 +114,11 @@ fn a_ceiling_that_is_not_durable_bounds_no_timestamp() {
 #[test]
 fn a_full_disk_may_fail() {
     let mut server = Server::new();
-    server.engine.suspend(server.engine.lsn(), None, false);
+    server.engine.suspend(server.engine.lsn(), None);
     assert_eq!(server.refused(2, &[put(0, b"a")]), Refusal::DiskFull);
     server.engine.freeze(server.engine.lsn(), None, &mut Effects::default());
     assert_eq!(server.refused(3, &[put(0, b"a")]), Refusal::DiskFailed);
-    server.engine.suspend(server.engine.lsn(), None, false);
+    server.engine.suspend(server.engine.lsn(), None);
     server.engine.end_suspension();
     assert_eq!(server.refused(4, &[put(0, b"a")]), Refusal::DiskFailed);
     assert!(!server.engine.undecided().any(|undecided| undecided == txn(4)));

@@ -40,24 +40,18 @@ impl GroupCore {
         self.settle(None, sink);
     }
 
-    /// Whether the disk is full.
-    pub fn is_disk_full(&self) -> bool {
-        self.full.is_some()
-    }
-
-    /// Notes that a batch cannot be written yet: everything up to `reached` is durable.
+    /// Notes that a batch waits for space: everything up to `reached` is durable.
     pub(crate) fn note_full(&mut self, error: &str, reached: u64, batch: &RecordBatch) {
         if self.full.is_none() {
             let pending = batch.first_seen().into_iter().chain(self.records.first_seen()).min();
-            let answers_early = self.answers_early();
-            self.engine.suspend(reached, pending, answers_early);
+            self.engine.suspend(reached, pending);
             let (error, since_ms) = (error.to_owned(), self.clocks.uptime_ms);
             self.full = Some(FullDisk { error, since_ms, has_lasted: false });
             self.full_count += 1;
         }
     }
 
-    /// Notes that there is no batch that cannot be written.
+    /// Notes that all batches are written.
     pub(crate) fn note_space(&mut self) {
         if self.full.take().is_some() {
             self.engine.end_suspension();
