@@ -489,9 +489,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "reply_without_notices",
         rule: "tree.md, watched leaves: notices at or below the snapshot are taken with its reply",
         file: "yesquel/client/src/lib.rs",
-        find: "if read_view.has_used().is_some() {
+        find: "if read_view.used_at().is_some() {
                 // It is rare",
-        replace: "if read_view.has_used().is_some() && !MUTANT {
+        replace: "if read_view.used_at().is_some() && !MUTANT {
                 // It is rare",
         simulation: "cluster",
     },

@@ -210,7 +210,7 @@ impl<T: Transport> Client<T> {
         loop {
             let request = self.read_request(read_view, server, questions);
             let bytes = self.call_read(server, read_view.snapshot, &request).await?;
-            if read_view.has_used().is_some() {
+            if read_view.used_at().is_some() {
                 // It is rare, and its state would make the state of each read larger.
                 Box::pin(self.wait_for_notices(server)).await;
             }
@@ -241,7 +241,7 @@ impl<T: Transport> Client<T> {
                 watch.refused(node);
                 return Ok(None);
             };
-            if read_view.has_used().is_some() {
+            if read_view.used_at().is_some() {
                 self.wait_for_notices(server).await;
             }
             let reply = self.on_reply(read_view, server, questions.len(), bytes);
@@ -276,7 +276,7 @@ impl<T: Transport> Client<T> {
         match Reply::decode(&bytes)? {
             Reply::Answers { snapshot: at, answers } => {
                 self.note_seen(at);
-                if read_view.has_used().is_some() {
+                if read_view.used_at().is_some() {
                     read_view.pin(server, at)?;
                     if read_view.snapshot.is_some() {
                         return Ok(None);
@@ -334,7 +334,7 @@ impl<T: Transport> Client<T> {
         see: impl FnOnce(Answer<'_>) -> Option<Seen>,
     ) -> Result<Seen, RequestError> {
         let server = node.server;
-        if read_view.has_used().is_some() {
+        if read_view.used_at().is_some() {
             let reading = self.read_at(read_view, server, &[Question::Lookup { node, key }]).await?;
             let answer = reading.answers().and_then(|answers| answers.iter().next());
             return answer.and_then(see).ok_or(RequestError::UnexpectedAnswer);

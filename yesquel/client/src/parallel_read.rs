@@ -45,7 +45,7 @@ impl<T: Transport> Client<T> {
         }
         // What the view has used without a snapshot decides which snapshots it may have.
         let estimate = self.in_flight.present(self.seen(), self.transport.uptime());
-        if let Some(estimate) = estimate.filter(|_| read_view.has_used().is_none()) {
+        if let Some(estimate) = estimate.filter(|_| read_view.used_at().is_none()) {
             // Servers keep its versions from now on.
             let _hold = self.hold(estimate);
             // Without the proofs, which wait for a snapshot that stays.

@@ -73,7 +73,7 @@ impl ReadView {
     }
 
     /// Returns the server whose watched nodes were used, while the view has no snapshot.
-    pub fn has_used(&self) -> Option<ServerId> {
+    pub fn used_at(&self) -> Option<ServerId> {
         self.used.server().filter(|_| self.snapshot.is_none())
     }
 

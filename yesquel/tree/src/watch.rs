@@ -108,7 +108,7 @@ impl<T: Transport> TreeTransaction<'_, T> {
     /// Gives the transaction a snapshot, which a transaction that writes needs.
     pub async fn pin(&mut self) -> Result<(), TreeError> {
         self.watch_use = self.watch_use.min(WatchUse::AtSnapshot);
-        match self.view.has_used() {
+        match self.view.used_at() {
             Some(server) => self.read_proofs(server).await,
             None => Ok(()),
         }
