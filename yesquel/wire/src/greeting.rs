@@ -8,7 +8,7 @@ use yesquel_model::{ClusterId, ClusterMembership, GroupEpoch, ServerId, Timestam
 /// First bytes of both greetings; a peer that sends others speaks another protocol.
 pub const MAGIC: [u8; 8] = *b"YESQUEL1";
 /// Lowest and highest protocol version of this code.
-pub const VERSIONS: (u16, u16) = (4, 4);
+pub const VERSIONS: (u16, u16) = (5, 5);
 /// Bytes of a greeting after the magic and the length.
 pub const GREETING_BYTES_MAX: usize = 4096;
 /// Bytes of a credential.
@@ -386,9 +386,9 @@ mod tests {
 
     #[test]
     fn the_highest_common_version_is_chosen() {
-        assert_eq!(common_version((1, 9)), Ok(4));
-        assert_eq!(common_version((5, 9)), Err(Denial::Version { lowest: 4, highest: 4 }));
-        assert_eq!(common_version((0, 3)), Err(Denial::Version { lowest: 4, highest: 4 }));
+        assert_eq!(common_version((1, 9)), Ok(5));
+        assert_eq!(common_version((6, 9)), Err(Denial::Version { lowest: 5, highest: 5 }));
+        assert_eq!(common_version((0, 4)), Err(Denial::Version { lowest: 5, highest: 5 }));
     }
 
     /// Version 3, byte for byte: its greetings are understood well enough to refuse them.
@@ -399,7 +399,7 @@ mod tests {
         });
         let (hello, length) = Hello::decode(&hello).unwrap().unwrap();
         assert_eq!((hello.versions, hello.cluster, length), ((3, 3), None, 12 + 2 + 8 + 7 + 1));
-        assert_eq!(common_version(hello.versions), Err(Denial::Version { lowest: 4, highest: 4 }));
+        assert_eq!(common_version(hello.versions), Err(Denial::Version { lowest: 5, highest: 5 }));
         // A server of version 3 answers a client of this one with its versions.
         let welcome = enclose(|writer| {
             writer.byte(VERSION).number(3).number(3);
