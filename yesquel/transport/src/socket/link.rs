@@ -380,7 +380,7 @@ impl LinkList {
     }
 
     /// Adds a connection to an address, unless there is one to the same group.
-    pub(super) fn enter(&self, address: &Address, connection: ServerConnection) {
+    pub(super) fn add_connection(&self, address: &Address, connection: ServerConnection) {
         match self.find(connection.server) {
             None => {
                 self.add(ServerLink::connected(address, connection));

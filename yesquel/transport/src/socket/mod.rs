@@ -88,7 +88,9 @@ struct SharedLinks {
     generation: u32,
     identity: ClientIdentity,
     /// Addresses of the cluster that were given first, of whatever groups.
-    entries: Vec<Address>,
+    seeds: Vec<Address>,
+    /// Held while a thread connects to one of them because no connection is left.
+    seeding: Mutex<()>,
     heartbeats: OnceLock<Arc<dyn HeartbeatSource>>,
     /// Whether the last handle is gone, for the heartbeat thread.
     ended: Mutex<bool>,
@@ -184,7 +186,7 @@ impl SocketTransport {
     ) -> Result<SocketTransport, ConnectError> {
         let identity = ClientIdentity::new(client, options);
         let links = LinkList::default();
-        enter(&links, addresses, &identity)?;
+        connect_first(&links, addresses, &identity)?;
         SocketTransport::around(links, identity, addresses)
     }
 
@@ -216,7 +218,8 @@ impl SocketTransport {
             links,
             generation: fork::generation(),
             identity,
-            entries: addresses.to_vec(),
+            seeds: addresses.to_vec(),
+            seeding: Mutex::default(),
             heartbeats,
             ended,
             end: Condvar::new(),
@@ -259,7 +262,11 @@ fn place(link: Option<&ServerLink>, server: ServerId) -> String {
 }
 
 /// Connects to the first of some addresses at which a server answers.
-fn enter(links: &LinkList, addresses: &[Address], identity: &ClientIdentity) -> Result<(), ConnectError> {
+fn connect_first(
+    links: &LinkList,
+    addresses: &[Address],
+    identity: &ClientIdentity,
+) -> Result<(), ConnectError> {
     let until = Instant::now() + identity.options.connect_timeout;
     let mut left = identity.options.connect_timeout;
     let mut failed = Vec::new();
@@ -268,7 +275,7 @@ fn enter(links: &LinkList, addresses: &[Address], identity: &ClientIdentity) -> 
         let share = left / (addresses.len() - tried) as u32;
         match identity.connect_within(address, share) {
             Ok(connection) => {
-                links.enter(address, connection);
+                links.add_connection(address, connection);
                 return Ok(());
             }
             Err(error) => failed.push(error),
@@ -313,20 +320,34 @@ impl SharedLinks {
         if was_cancelled() {
             return Err(failed);
         }
-        let destination = Destination { group: server, epoch: GroupEpoch::UNKNOWN }.encode();
-        let mut others = self.links.connections_but(server);
-        if let Some(connection) = others.next() {
-            return Ok(Route { connection, destination, lanes: None });
+        let reached = || {
+            let own = self.links.find(server).and_then(ServerLink::open);
+            let own = own.map(|(connection, destination)| Route { connection, destination, lanes: None });
+            own.or_else(|| self.detour(server))
+        };
+        if let Some(route) = reached() {
+            return Ok(route);
         }
-        // The last connection is gone. With one address there is no other way.
-        if self.entries.len() < 2 || enter(&self.links, &self.entries, &self.identity).is_err() {
+        // With one address there is no other way.
+        if self.seeds.len() < 2 {
             return Err(failed);
         }
-        if let Some((connection, destination)) = link.and_then(ServerLink::open) {
-            return Ok(Route { connection, destination, lanes: None });
+        // One thread connects for all: a server ends the former connection of a client.
+        let _connecting = self.seeding.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(route) = reached() {
+            return Ok(route);
         }
-        let connection = self.links.connections_but(server).next().ok_or(failed)?;
-        Ok(Route { connection, destination, lanes: None })
+        match connect_first(&self.links, &self.seeds, &self.identity) {
+            Ok(()) => reached().ok_or(failed),
+            Err(_) => Err(failed),
+        }
+    }
+
+    /// Returns a connection to another machine, which answers where a group is.
+    fn detour<'a>(&self, server: ServerId) -> Option<Route<'a>> {
+        let destination = Destination { group: server, epoch: GroupEpoch::UNKNOWN }.encode();
+        let connection = self.links.connections_but(server).next()?;
+        Some(Route { connection, destination, lanes: None })
     }
 }
 
