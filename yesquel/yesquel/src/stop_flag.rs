@@ -3,20 +3,24 @@
 use std::{
     cell::RefCell,
     sync::{
-        Arc,
+        Arc, Condvar, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 use yesquel_transport::{CancelCheck, CancelGuard};
 
+#[derive(Debug, Default)]
+struct StopState {
+    is_set: AtomicBool,
+    /// Held while the flag is set, so that no pause misses that.
+    setting: Mutex<()>,
+    was_set: Condvar,
+}
+
 /// Whether a server stops. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct StopFlag(Arc<AtomicBool>);
-
-/// Interval in which a pause looks at the flag.
-const CHECK_EVERY: Duration = Duration::from_millis(50);
+pub(crate) struct StopFlag(Arc<StopState>);
 
 thread_local! {
     /// The flag of this thread's server.
@@ -25,19 +29,20 @@ thread_local! {
 
 impl StopFlag {
     pub(crate) fn set(&self) {
-        self.0.store(true, Relaxed);
+        let setting = self.0.setting.lock().unwrap_or_else(PoisonError::into_inner);
+        self.0.is_set.store(true, Relaxed);
+        drop(setting);
+        self.0.was_set.notify_all();
     }
 
     pub(crate) fn is_set(&self) -> bool {
-        self.0.load(Relaxed)
+        self.0.is_set.load(Relaxed)
     }
 
-    /// Waits, but not much longer than until the flag is set.
+    /// Waits until the flag is set, at most for a time.
     pub(crate) fn pause(&self, time: Duration) {
-        let until = Instant::now() + time;
-        while !self.is_set() && Instant::now() < until {
-            thread::sleep(time.min(CHECK_EVERY));
-        }
+        let setting = self.0.setting.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.0.was_set.wait_timeout_while(setting, time, |()| !self.is_set()));
     }
 
     /// Cancels the calls of the calling thread once the flag is set, until the result is dropped.
