@@ -46,7 +46,7 @@ pub(crate) struct ServeArguments {
     /// Address to listen on: host:port, host (port 7411), or the path of a Unix socket, with a slash (./name); may be repeated
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     listen: Vec<Address>,
-    /// Address that clients and other servers are told, where it is not that of --listen
+    /// Address by which clients and other servers reach this server [default: the address of --listen that most can reach]
     #[arg(long, value_name = "ADDRESS")]
     advertise: Option<Address>,
     /// Permissions of Unix sockets, as for chmod: 0660 admits the file's group

@@ -57,8 +57,8 @@ pub struct ListenOptions {
     pub peers: PeerOptions,
     /// Maximum number of clients.
     pub clients_max: usize,
-    /// Address that clients and other servers are told; `None`: the one of `addresses` that most can
-    /// reach.
+    /// Address by which clients and other servers reach the server; `None`: the one of `addresses`
+    /// that most can reach.
     pub advertised: Option<Address>,
 }
 
