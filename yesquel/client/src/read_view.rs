@@ -1,6 +1,7 @@
 //! Snapshot of a transaction, and the cached values that are still to be verified at it.
 
 use crate::{ReadReply, RequestError, Watch, watch::UsedWatches};
+use std::sync::Arc;
 use yesquel_model::{Key, NodeId, ServerId, Timestamp};
 use yesquel_wire::{Answer, Question};
 
@@ -25,11 +26,32 @@ pub struct ReadView {
 struct ValueProof {
     /// Root of the tree, which identifies the proof.
     root: NodeId,
-    node: NodeId,
+    place: ProofPlace,
     key: Key,
     value: Box<[u8]>,
     other: NodeId,
     outcome: Option<ProofOutcome>,
+    /// Whether the outcome was there before the requests whose replies are being taken: these
+    /// requests had no question for it.
+    is_settled: bool,
+}
+
+/// Node at which a key is proved.
+#[derive(Debug)]
+enum ProofPlace {
+    Node(NodeId),
+    /// Nodes of several servers, at most one of each. They hold the same at every snapshot, so that
+    /// the server that is asked first answers for all.
+    AnyOf(Arc<[NodeId]>),
+}
+
+impl ProofPlace {
+    fn at(&self, server: ServerId) -> Option<NodeId> {
+        match self {
+            ProofPlace::Node(node) => Some(*node).filter(|node| node.server == server),
+            ProofPlace::AnyOf(nodes) => nodes.iter().find(|node| node.server == server).copied(),
+        }
+    }
 }
 
 /// Outcome of a proof.
@@ -94,13 +116,31 @@ impl ReadView {
     /// differs, the server also returns all cells of `other`. The root of the tree identifies the
     /// proof.
     pub fn prove(&mut self, (root, node): (NodeId, NodeId), key: &[u8], value: &[u8], other: NodeId) {
+        self.prove_at(root, ProofPlace::Node(node), (key, value), other);
+    }
+
+    /// Like [`prove`](Self::prove), at any one of several nodes, which are at different servers and
+    /// hold the same at every snapshot. The first read at one of these servers takes the proof
+    /// along.
+    pub fn prove_at_any(
+        &mut self,
+        (root, nodes): (NodeId, Arc<[NodeId]>),
+        key: &[u8],
+        value: &[u8],
+        other: NodeId,
+    ) {
+        self.prove_at(root, ProofPlace::AnyOf(nodes), (key, value), other);
+    }
+
+    fn prove_at(&mut self, root: NodeId, place: ProofPlace, (key, value): (&[u8], &[u8]), other: NodeId) {
         self.proofs.push(ValueProof {
             root,
-            node,
+            place,
             key: key.into(),
             value: value.into(),
             other,
             outcome: None,
+            is_settled: false,
         });
         self.unasked += 1;
     }
@@ -111,17 +151,26 @@ impl ReadView {
             if there == value { ProofOutcome::Holds } else { ProofOutcome::Fails(there.into(), None) };
         self.proofs.push(ValueProof {
             root,
-            node: root,
+            place: ProofPlace::Node(root),
             key: Key::default(),
             value: Box::default(),
             other: root,
             outcome: Some(outcome),
+            is_settled: true,
         });
     }
 
-    /// Returns a server that is to be asked for a proof.
-    pub fn next_to_prove(&self) -> Option<ServerId> {
-        self.proofs.iter().find(|proof| proof.outcome.is_none()).map(|proof| proof.node.server)
+    /// Returns a server that is to be asked for a proof. Of several, one of those that the caller
+    /// prefers.
+    pub fn next_to_prove(&self, is_preferred: impl Fn(ServerId) -> bool) -> Option<ServerId> {
+        let open = self.proofs.iter().find(|proof| proof.outcome.is_none())?;
+        match &open.place {
+            ProofPlace::Node(node) => Some(node.server),
+            ProofPlace::AnyOf(nodes) => {
+                let mut servers = nodes.iter().map(|node| node.server);
+                servers.clone().find(|server| is_preferred(*server)).or_else(|| servers.next())
+            }
+        }
     }
 
     /// Returns whether every proof has an outcome.
@@ -149,38 +198,56 @@ impl ReadView {
     }
 
     fn unasked_at(&self, server: ServerId) -> impl Iterator<Item = &ValueProof> {
-        self.proofs.iter().filter(move |proof| proof.outcome.is_none() && proof.node.server == server)
+        self.proofs.iter().filter(move |proof| proof.outcome.is_none() && proof.place.at(server).is_some())
     }
 
     /// Questions of the open proofs for a server.
     pub(crate) fn questions(&self, server: ServerId) -> impl Iterator<Item = Question<'_>> {
-        self.unasked_at(server).map(|proof| Question::Proof {
-            node: proof.node,
-            key: &proof.key,
-            value: &proof.value,
-            other: proof.other,
+        self.proofs.iter().filter(|proof| proof.outcome.is_none()).filter_map(move |proof| {
+            Some(Question::Proof {
+                node: proof.place.at(server)?,
+                key: &proof.key,
+                value: &proof.value,
+                other: proof.other,
+            })
         })
     }
 
-    /// Stores a server's answers to [`questions`](Self::questions). Returns false if they do not
-    /// fit.
+    /// Stores a server's answers to [`questions`](Self::questions), which were those of the proofs
+    /// that are not [settled](Self::settle_answers). Returns false if they do not fit.
     pub(crate) fn store_answers<'a>(
         &mut self,
         server: ServerId,
         mut answers: impl Iterator<Item = Answer<'a>>,
     ) -> bool {
-        let here = |proof: &&mut ValueProof| proof.outcome.is_none() && proof.node.server == server;
-        for proof in self.proofs.iter_mut().filter(here) {
-            proof.outcome = Some(match answers.next() {
+        for proof in &mut self.proofs {
+            if proof.is_settled || proof.place.at(server).is_none() {
+                continue;
+            }
+            let outcome = match answers.next() {
                 Some(Answer::Same) => ProofOutcome::Holds,
                 Some(Answer::Differs(value, cells)) => {
                     ProofOutcome::Fails(value.into(), cells.map(|cells| ReadReply::of(&cells)))
                 }
                 Some(Answer::Moved(_)) => ProofOutcome::Moved(proof.key.clone(), proof.value.clone()),
                 _ => return false,
-            });
-            self.unasked -= 1;
+            };
+            // Another server may have answered the same.
+            if proof.outcome.is_none() {
+                proof.outcome = Some(outcome);
+                self.unasked -= 1;
+            }
         }
         true
+    }
+
+    /// Notes that all replies have been taken to the requests that were sent together.
+    pub(crate) fn settle_answers(&mut self) {
+        self.proofs.iter_mut().for_each(|proof| proof.is_settled = proof.outcome.is_some());
+    }
+
+    /// Returns whether requests that were sent together had questions of proofs for a server.
+    pub(crate) fn has_asked(&self, server: ServerId) -> bool {
+        self.proofs.iter().any(|proof| !proof.is_settled && proof.place.at(server).is_some())
     }
 }
