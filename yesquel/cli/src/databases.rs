@@ -58,7 +58,7 @@ pub(crate) fn run(command: &DatabasesCommand) -> Result<(), CliError> {
             named: DatabaseArguments { server, name },
             placement,
         }) => {
-            server.connect()?.create_database_at(name, *placement)?;
+            server.connect()?.create_database_at(name, placement)?;
             Ok(())
         }
         DatabasesCommand::Drop(DropArguments { named: DatabaseArguments { server, name }, yes }) => {

@@ -32,7 +32,7 @@ pub use database::{Database, PendingNumbers};
 pub use error::Error;
 pub use host::Host;
 pub use lease::Lease;
-pub use map::Map;
+pub use map::{Map, MapCopies};
 pub use peers::PeerOptions;
 pub use placement::{Placement, PlacementError};
 pub use server::{CLIENTS_MAX, ListenOptions, SOCKET_MODE, Server};

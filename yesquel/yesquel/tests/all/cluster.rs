@@ -122,7 +122,7 @@ fn a_placement_chooses_the_group() {
         assert_eq!(group.address, at.to_string());
     }
     let placed = |name: &str, placement| {
-        let database = store.create_database_at(name, placement)?;
+        let database = store.create_database_at(name, &placement)?;
         Ok::<_, Error>(database.map("map")?.group().0)
     };
     assert_eq!(placed("local", Placement::Local).unwrap(), 1);
@@ -151,7 +151,7 @@ fn one_address_that_answers_is_enough() {
     let store = cluster.connect(&[0, 1]).unwrap();
     assert_eq!(store.directory().unwrap().groups.len(), 3);
     cluster.restart(0);
-    let database = store.create_database_at("shop", Placement::Group(ServerId(2))).unwrap();
+    let database = store.create_database_at("shop", &Placement::Group(ServerId(2))).unwrap();
     let map = database.map("map").unwrap();
     database.put(map, b"key", b"value").unwrap();
     // All connections are lost, and the server that was found first does not come back.
