@@ -9,8 +9,8 @@ use std::{
 };
 use tempfile::TempDir;
 use yesquel::{
-    Address, EngineSettings, Error, ListenOptions, LogOptions, PeerOptions, Server, ServerId, SocketOptions,
-    Store,
+    Address, Database, EngineSettings, Error, ListenOptions, LogOptions, PeerOptions, Server, ServerId,
+    SocketOptions, Store,
 };
 
 /// Location of a script's trees.
@@ -164,13 +164,12 @@ impl Places {
         }
     }
 
-    /// Returns the number of the main database's tables and indexes at the servers.
-    pub(crate) fn trees(&self) -> Option<usize> {
-        let database = self.store()?.database(&self.database("main"));
-        let maps = database.and_then(|database| Ok((database.groups().len(), database.maps()?.len())));
-        match maps {
+    /// Returns the number of a database's tables and indexes, if it is at servers.
+    pub(crate) fn trees(&self, database: &Database) -> Option<usize> {
+        self.store()?;
+        match database.maps() {
             // The others are the schema, and the meta values at each group.
-            Ok((groups, maps)) => Some(maps - 1 - groups),
+            Ok(maps) => Some(maps.len() - 1 - database.groups().len()),
             Err(error) => panic!("the server says: {error}"),
         }
     }
