@@ -87,7 +87,8 @@ impl<T: Transport> Client<T> {
     ) -> Vec<Result<(), RequestError>> {
         let mut sent = Vec::with_capacity(asked.len());
         for (server, ranges) in asked {
-            let request = Request::Lease { holder: holder.id, ranges, ms: ms_of(time), wait_ms: 0, seen: self.seen() };
+            let request =
+                Request::Lease { holder: holder.id, ranges, ms: ms_of(time), wait_ms: 0, seen: self.seen() };
             let request = Client::<T>::bytes_of(&request);
             if !sent.is_empty() {
                 self.counters.overlapping();

@@ -286,8 +286,7 @@ impl<T: Transport> Client<T> {
                     }
                 }
                 read_view.give(server, at);
-                if read_view.has_asked(server)
-                    && !read_view.store_answers(server, answers.iter().skip(count))
+                if read_view.has_asked(server) && !read_view.store_answers(server, answers.iter().skip(count))
                 {
                     return Err(RequestError::UnexpectedAnswer);
                 }

@@ -251,3 +251,61 @@ impl ReadView {
         self.proofs.iter().any(|proof| !proof.is_settled && proof.place.at(server).is_some())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use yesquel_model::TreeId;
+
+    fn root(tree: u64, server: u16) -> NodeId {
+        NodeId::root(TreeId::new(tree).unwrap(), ServerId(server))
+    }
+
+    fn holds(view: &mut ReadView, root: NodeId) -> Option<bool> {
+        view.outcome(root).map(|outcome| matches!(outcome, ProofOutcome::Holds))
+    }
+
+    #[test]
+    fn the_server_that_is_read_first_proves_for_all() {
+        let (copies, other) = ([1, 2, 3].map(|server| root(u64::from(server), server)), root(9, 1));
+        let mut view = ReadView::default();
+        view.prove_at_any((copies[0], copies.into()), b"", b"value", other);
+        assert_eq!(view.questions(ServerId(7)).count(), 0);
+        assert!(!view.has_asked(ServerId(7)));
+        let asked: Vec<_> = view.questions(ServerId(2)).collect();
+        let expected = Question::Proof { node: copies[1], key: b"", value: b"value", other };
+        assert_eq!(asked, [expected]);
+        assert!(view.store_answers(ServerId(2), [Answer::Same].into_iter()));
+        view.settle_answers();
+        // The others are not asked.
+        assert!(view.all_answered());
+        assert_eq!(view.questions(ServerId(1)).count(), 0);
+        assert!(!view.has_asked(ServerId(1)));
+        assert_eq!(holds(&mut view, copies[0]), Some(true));
+    }
+
+    #[test]
+    fn parallel_answers_belong_to_the_proofs_that_were_asked_for() {
+        let (copies, apart) = ([1, 2].map(|server| root(u64::from(server), server)), root(5, 2));
+        let mut view = ReadView::default();
+        view.prove_at_any((copies[0], copies.into()), b"", b"value", apart);
+        view.prove((apart, apart), b"", b"value", apart);
+        // Both servers get the question of the first proof before either has answered.
+        assert_eq!([1, 2].map(|server| view.questions(ServerId(server)).count()), [1, 2]);
+        assert!(view.store_answers(ServerId(1), [Answer::Same].into_iter()));
+        assert!(view.has_asked(ServerId(2)));
+        assert!(view.store_answers(ServerId(2), [Answer::Same, Answer::Differs(b"new", None)].into_iter()));
+        view.settle_answers();
+        assert_eq!([copies[0], apart].map(|root| holds(&mut view, root)), [Some(true), Some(false)]);
+    }
+
+    #[test]
+    fn proofs_alone_are_asked_where_the_caller_goes_anyway() {
+        let copies = [1, 2, 3].map(|server| root(u64::from(server), server));
+        let mut view = ReadView::default();
+        assert_eq!(view.next_to_prove(|_| true), None);
+        view.prove_at_any((copies[0], copies.into()), b"", b"value", copies[0]);
+        assert_eq!(view.next_to_prove(|server| server.0 >= 2), Some(ServerId(2)));
+        assert_eq!(view.next_to_prove(|_| false), Some(ServerId(1)));
+    }
+}

@@ -8,7 +8,7 @@
 //! w NUMBER NAME        -> map that is being bulk loaded, before its commit
 //! ```
 
-use crate::{Error, any_transport::AnyTransport, placement};
+use crate::{Error, any_transport::AnyTransport, least_used};
 use std::collections::BTreeMap;
 use yesquel_model::{KeyRange, NodeId, ServerId, TreeId};
 use yesquel_tree::{LoadRegistration, Tree, TreeError, TreeTransaction, Trees, UnfinishedLoad};
@@ -82,8 +82,7 @@ impl DatabaseEntry {
     fn decode(value: &[u8], home: ServerId) -> Result<DatabaseEntry, Error> {
         let (number, groups) = value.split_first_chunk().ok_or_else(damaged)?;
         let (groups, []) = groups.as_chunks() else { return Err(damaged()) };
-        let groups: Vec<ServerId> =
-            groups.iter().map(|group| ServerId(u16::from_be_bytes(*group))).collect();
+        let groups: Vec<ServerId> = groups.iter().map(|group| ServerId(u16::from_be_bytes(*group))).collect();
         let groups = if groups.is_empty() { vec![home] } else { groups };
         Ok(DatabaseEntry { number: u64::from_be_bytes(*number), groups })
     }
@@ -220,7 +219,7 @@ impl<'a> Catalog<'a> {
         }
         let all = self.roots(transaction, entry.number).await?;
         let at = all.into_iter().map(|(_, tree)| tree.root().server);
-        placement::group_of_tree(&entry.groups, at).ok_or_else(damaged)
+        least_used::group_of_tree(&entry.groups, at).ok_or_else(damaged)
     }
 
     /// Creates a database, whose maps will be at these groups.
@@ -387,8 +386,7 @@ impl<'a> Catalog<'a> {
             let mut transaction = self.trees.begin();
             let (mut trees, mut creates) = (Vec::with_capacity(maps.len()), false);
             for ((name, group), fresh) in maps.iter().zip(&mut fresh) {
-                let MapEntry { database, key, tree } =
-                    self.find(&mut transaction, name_of, name).await?;
+                let MapEntry { database, key, tree } = self.find(&mut transaction, name_of, name).await?;
                 if expected.is_some_and(|expected| expected != database.groups) {
                     return Err(Error::NoDatabase(name_of.to_owned()));
                 }

@@ -216,9 +216,7 @@ pub(crate) fn wait_for_leases(
     wait_in_order(database, ranges, holder, (time, timeout), LeaseOrder::ByServer)
 }
 
-fn ranges_by_server(
-    ranges: impl IntoIterator<Item = (NodeId, KeyRange)>,
-) -> BTreeMap<ServerId, LeaseRanges> {
+fn ranges_by_server(ranges: impl IntoIterator<Item = (NodeId, KeyRange)>) -> BTreeMap<ServerId, LeaseRanges> {
     let mut by_server = BTreeMap::<ServerId, LeaseRanges>::new();
     for (root, range) in ranges {
         by_server.entry(root.server).or_default().push((root.tree, range));

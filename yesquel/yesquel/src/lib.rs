@@ -15,6 +15,7 @@ mod database;
 mod error;
 mod host;
 mod lease;
+mod least_used;
 mod map;
 mod peers;
 mod placement;

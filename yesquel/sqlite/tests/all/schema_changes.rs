@@ -6,7 +6,11 @@
 
 use crate::servers::Cluster;
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags, Statement};
-use std::{thread, time::Duration};
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    thread,
+    time::Duration,
+};
 use tempfile::TempDir;
 use yesquel::{Address, EngineSettings, ListenOptions, LogOptions, Server, SocketOptions, Store};
 use yesquel_seeds::{Random, check_seeds};
@@ -28,6 +32,8 @@ struct Place {
     /// Dropped before its folder.
     server: Option<Server>,
     cluster: Option<Cluster>,
+    /// Number of connections so far.
+    clients: AtomicU64,
     main: String,
     other: String,
     folder: TempDir,
@@ -39,7 +45,14 @@ impl Place {
         let name = |name: &str| {
             format!("file:yesquel:{}?durability=none&database={name}", folder.path().join("data").display())
         };
-        Place { server: None, cluster: None, main: name("main"), other: name("other"), folder }
+        Place {
+            server: None,
+            cluster: None,
+            clients: AtomicU64::new(0),
+            main: name("main"),
+            other: name("other"),
+            folder,
+        }
     }
 
     fn served() -> Place {
@@ -50,7 +63,14 @@ impl Place {
         let settings = EngineSettings { node_cells_max: 16, ..EngineSettings::default() };
         let server = Server::start(None, settings, LogOptions::default(), listen).unwrap();
         let name = |name: &str| format!("file:yesquel://{}/{name}", socket.display());
-        Place { server: Some(server), cluster: None, main: name("main"), other: name("other"), folder }
+        Place {
+            server: Some(server),
+            cluster: None,
+            clients: AtomicU64::new(0),
+            main: name("main"),
+            other: name("other"),
+            folder,
+        }
     }
 
     /// Three servers. The tables of both databases are at all of them.
@@ -59,7 +79,8 @@ impl Place {
         let cluster = Cluster::start_with(settings);
         let name = |name: &str| cluster.named(&[1, 0], name, "placement=tables");
         let (main, other) = (name("main"), name("other"));
-        Place { server: None, cluster: Some(cluster), main, other, folder: TempDir::new().unwrap() }
+        let folder = TempDir::new().unwrap();
+        Place { server: None, cluster: Some(cluster), clients: AtomicU64::new(0), main, other, folder }
     }
 
     /// Number of a database's trees that are not SQL objects: its schema, and its meta values at each
@@ -69,10 +90,16 @@ impl Place {
     }
 
     fn open(&self) -> Connection {
-        let connection = Connection::open_with_flags(&self.main, OpenFlags::default()).unwrap();
+        // At several servers each connection is as of a process of its own.
+        let own = match self.cluster {
+            Some(_) => format!("&timeout={}", 20_000 + self.clients.fetch_add(1, Relaxed)),
+            None => String::new(),
+        };
+        let main = format!("{}{own}", self.main);
+        let connection = Connection::open_with_flags(main, OpenFlags::default()).unwrap();
         assert!(connection.path().unwrap().starts_with("yesquel:"));
         connection.busy_timeout(Duration::from_secs(60)).unwrap();
-        connection.execute("ATTACH ? AS other", [&self.other]).unwrap();
+        connection.execute("ATTACH ? AS other", [format!("{}{own}", self.other)]).unwrap();
         connection.execute_batch("PRAGMA foreign_keys=ON").unwrap();
         connection
     }
@@ -318,6 +345,9 @@ fn hold(place: Place, seed: u64) {
             .map(|client| client.join().unwrap())
             .fold([0; 2], |all, one| [all[0] + one[0], all[1] + one[1]])
     });
+    if let Some(cluster) = &place.cluster {
+        cluster.settle();
+    }
     // Both kinds of actions succeeded.
     assert!(done[0] > THREADS * STEPS / 4 && done[1] > THREADS * STEPS / 20, "{done:?}");
     let random = Random::new(seed);

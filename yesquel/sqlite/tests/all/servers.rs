@@ -64,4 +64,12 @@ impl Cluster {
             std::thread::yield_now();
         }
     }
+
+    /// Waits until all servers know how transactions over several of them have ended. A client that
+    /// has seen nothing else yet might read a moment before the end of one, as `session` allows.
+    pub(crate) fn settle(&self) {
+        while self.servers.iter().any(|server| server.status().transactions.undecided > 0) {
+            std::thread::yield_now();
+        }
+    }
 }

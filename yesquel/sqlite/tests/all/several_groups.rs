@@ -18,29 +18,33 @@ fn open(cluster: &Cluster) -> Connection {
     cluster.open(&[1], "shop", "placement=tables")
 }
 
+/// Runs statements whose effects other clients read next.
+fn run(cluster: &Cluster, connection: &Connection, sql: &str) {
+    connection.execute_batch(sql).unwrap();
+    cluster.settle();
+}
+
 /// Creates the tables `t0` to `t3` with three rows each.
-fn create_tables(connection: &Connection) {
+fn create_tables(cluster: &Cluster, connection: &Connection) {
     for table in 0..TABLES {
-        connection
-            .execute_batch(&format!(
-                "CREATE TABLE t{table}(id INTEGER PRIMARY KEY, name TEXT UNIQUE, n INT, m INT);
-                 INSERT INTO t{table} VALUES (1, 'a', 10, 1), (2, 'b', 20, 2), (3, 'c', 30, 3);"
-            ))
-            .unwrap();
+        let sql = format!(
+            "CREATE TABLE t{table}(id INTEGER PRIMARY KEY, name TEXT UNIQUE, n INT, m INT);
+             INSERT INTO t{table} VALUES (1, 'a', 10, 1), (2, 'b', 20, 2), (3, 'c', 30, 3);"
+        );
+        run(cluster, connection, &sql);
     }
 }
 
+fn trees(connection: &Connection) -> DatabaseTrees {
+    // SAFETY: it is open.
+    #[expect(unsafe_code, reason = "connections are identified by their pointers")]
+    unsafe { DatabaseTrees::of(connection.handle(), "main") }.unwrap()
+}
+
 /// The group of each table and index, by its name.
-fn groups(connection: &Connection, cluster: &Cluster) -> BTreeMap<String, u16> {
-    let store = Store::connect(cluster.address(0), SocketOptions::default()).unwrap();
-    let maps: BTreeMap<u64, u16> = store
-        .database("shop")
-        .unwrap()
-        .maps()
-        .unwrap()
-        .into_iter()
-        .map(|(_, map)| (map.tree(), map.group().0))
-        .collect();
+fn groups(connection: &Connection) -> BTreeMap<String, u16> {
+    let maps = trees(connection).database().maps().unwrap();
+    let maps: BTreeMap<u64, u16> = maps.into_iter().map(|(_, map)| (map.tree(), map.group().0)).collect();
     let mut roots = connection.prepare("SELECT name, rootpage FROM sqlite_schema WHERE rootpage>0").unwrap();
     let roots = roots.query_map([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64))).unwrap();
     roots.map(|row| row.unwrap()).map(|(name, root): (String, u64)| (name, maps[&root])).collect()
@@ -52,9 +56,7 @@ fn votes(cluster: &Cluster) -> u64 {
 }
 
 fn requests(connection: &Connection) -> u64 {
-    // SAFETY: it is open.
-    #[expect(unsafe_code, reason = "connections are identified by their pointers")]
-    unsafe { DatabaseTrees::of(connection.handle(), "main") }.unwrap().costs().requests
+    trees(connection).costs().requests
 }
 
 fn number(connection: &Connection, sql: &str) -> i64 {
@@ -65,7 +67,7 @@ fn number(connection: &Connection, sql: &str) -> i64 {
 fn tables_are_distributed_and_indexes_are_at_the_groups_of_their_tables() {
     let cluster = Cluster::start();
     let connection = open(&cluster);
-    create_tables(&connection);
+    create_tables(&cluster, &connection);
     connection
         .execute_batch(
             "CREATE INDEX i0 ON t0(n); CREATE INDEX i1 ON t1(n); CREATE INDEX i2 ON t2(n, m);
@@ -77,7 +79,7 @@ fn tables_are_distributed_and_indexes_are_at_the_groups_of_their_tables() {
              COMMIT;",
         )
         .unwrap();
-    let groups = groups(&connection, &cluster);
+    let groups = groups(&connection);
     let of_tables: Vec<u16> = (0..TABLES).map(|table| groups[&format!("t{table}")]).collect();
     // The database's own group has two trees of the schema, and comes last.
     assert_eq!(of_tables[..3], [2, 0, 1], "{groups:?}");
@@ -97,8 +99,8 @@ fn tables_are_distributed_and_indexes_are_at_the_groups_of_their_tables() {
     let mut copy = cluster.open(&[2], "copy", "placement=2,0");
     rusqlite::backup::Backup::new(&connection, &mut copy).unwrap().step(-1).unwrap();
     assert_eq!(number(&copy, "SELECT count(*) FROM c"), 3);
-    let store = Store::connect(cluster.address(0), SocketOptions::default()).unwrap();
-    let copied = store.database("copy").unwrap();
+    let copied = trees(&copy);
+    let copied = copied.database();
     assert_eq!(copied.groups(), [2, 0].map(ServerId));
     let at = |group| copied.maps().unwrap().iter().filter(|(_, map)| map.group().0 == group).count();
     assert!(at(0) > 5 && at(1) == 0 && at(2) > 5, "{} and {}", at(0), at(2));
@@ -112,10 +114,10 @@ fn tables_are_distributed_and_indexes_are_at_the_groups_of_their_tables() {
 fn statements_cost_no_more_than_at_one_group() {
     let cluster = Cluster::start();
     let writer = open(&cluster);
-    create_tables(&writer);
-    let groups = groups(&writer, &cluster);
+    create_tables(&cluster, &writer);
+    let groups = groups(&writer);
     let at_one = cluster.open(&[1], "one", "placement=2");
-    create_tables(&at_one);
+    create_tables(&cluster, &at_one);
     let costs = |connection: &Connection, table: i64| {
         let statements = [
             format!("SELECT m FROM t{table} WHERE id=1"),
@@ -160,7 +162,7 @@ fn statements_cost_no_more_than_at_one_group() {
 fn schema_changes_of_others_are_seen_at_every_group() {
     let cluster = Cluster::start();
     let changer = open(&cluster);
-    create_tables(&changer);
+    create_tables(&cluster, &changer);
     let connection = other_process(&cluster, 0);
     let writer = other_process(&cluster, 1);
     for table in 0..TABLES {
@@ -171,11 +173,11 @@ fn schema_changes_of_others_are_seen_at_every_group() {
         let mut insert = writer.prepare(&format!("INSERT INTO t{table} VALUES(9, 'z', 1, 2)")).unwrap();
         // Another table is changed, at another group.
         let other = (table + 1) % TABLES;
-        changer.execute_batch(&format!("ALTER TABLE t{other} ADD COLUMN more")).unwrap();
+        run(&cluster, &changer, &format!("ALTER TABLE t{other} ADD COLUMN more"));
         update.execute([]).unwrap();
-        changer.execute_batch(&format!("ALTER TABLE t{other} DROP COLUMN more")).unwrap();
+        run(&cluster, &changer, &format!("ALTER TABLE t{other} DROP COLUMN more"));
         // This table is changed.
-        changer.execute_batch(&format!("ALTER TABLE t{table} DROP COLUMN n")).unwrap();
+        run(&cluster, &changer, &format!("ALTER TABLE t{table} DROP COLUMN n"));
         assert_eq!(select.query_row([], |row| row.get::<_, i64>(2)).unwrap(), 4);
         assert_eq!(select.column_count(), 3);
         let error = insert.execute([]).unwrap_err();
@@ -184,12 +186,12 @@ fn schema_changes_of_others_are_seen_at_every_group() {
         assert_eq!(number(&changer, &format!("SELECT m FROM t{table} WHERE id=2")), 5);
         // A statement that reads nothing before it writes.
         let mut blind = writer.prepare(&format!("INSERT INTO t{table} VALUES(10, 'y', 1)")).unwrap();
-        changer.execute_batch(&format!("ALTER TABLE t{table} DROP COLUMN m")).unwrap();
+        run(&cluster, &changer, &format!("ALTER TABLE t{table} DROP COLUMN m"));
         assert!(blind.execute([]).is_err());
         assert_eq!(number(&changer, &format!("SELECT count(*) FROM t{table}")), 3);
     }
     // A table that is new, and one that is gone.
-    changer.execute_batch("CREATE TABLE new(v); INSERT INTO new VALUES (7); DROP TABLE t2").unwrap();
+    run(&cluster, &changer, "CREATE TABLE new(v); INSERT INTO new VALUES (7); DROP TABLE t2");
     assert_eq!(number(&connection, "SELECT v FROM new"), 7);
     let error = connection.execute("DELETE FROM t2", []).unwrap_err();
     assert!(error.to_string().contains("no such table"), "{error}");
@@ -202,11 +204,12 @@ fn schema_changes_of_others_are_seen_at_every_group() {
 fn schema_changes_are_rolled_back_at_every_group() {
     let cluster = Cluster::start();
     let connection = open(&cluster);
-    create_tables(&connection);
+    create_tables(&cluster, &connection);
     let other = other_process(&cluster, 0);
-    connection
-        .execute_batch(
-            "BEGIN;
+    run(
+        &cluster,
+        &connection,
+        "BEGIN;
              CREATE TABLE a(id INTEGER PRIMARY KEY AUTOINCREMENT, v UNIQUE);
              INSERT INTO a(v) VALUES (1), (2);
              SAVEPOINT one;
@@ -215,8 +218,7 @@ fn schema_changes_are_rolled_back_at_every_group() {
              ROLLBACK TO one;
              INSERT INTO a(v) VALUES (3); UPDATE t1 SET m=7 WHERE id=1;
              COMMIT;",
-        )
-        .unwrap();
+    );
     assert_eq!(number(&other, "SELECT group_concat(id) = '1,2,3' FROM a"), 1);
     assert_eq!(number(&other, "SELECT m FROM t1 WHERE id=1"), 7);
     assert_eq!(number(&other, "SELECT count(*) FROM t0"), 3);
@@ -224,17 +226,17 @@ fn schema_changes_are_rolled_back_at_every_group() {
     assert_eq!(named, 0);
     connection.execute_batch("BEGIN; DROP TABLE a; CREATE TABLE a(x); DELETE FROM t3; ROLLBACK").unwrap();
     assert_eq!(number(&other, "SELECT count(*) FROM a"), 3);
-    other.execute_batch("INSERT INTO a(v) VALUES (4); DELETE FROM t0; DELETE FROM t1 WHERE id>0").unwrap();
+    run(&cluster, &other, "INSERT INTO a(v) VALUES (4); DELETE FROM t0; DELETE FROM t1 WHERE id>0");
     assert_eq!(number(&connection, "SELECT max(id) FROM a"), 4);
     assert_eq!(number(&connection, "SELECT seq FROM sqlite_sequence"), 4);
     assert_eq!(number(&connection, "SELECT (SELECT count(*) FROM t0) + (SELECT count(*) FROM t1)"), 0);
     // Sizes are those of all groups.
     other.execute_batch("INSERT INTO t2(name) VALUES (hex(zeroblob(100000)))").unwrap();
-    other.execute_batch("INSERT INTO t3(name) VALUES (hex(zeroblob(100000)))").unwrap();
+    run(&cluster, &other, "INSERT INTO t3(name) VALUES (hex(zeroblob(100000)))");
     let pages = number(&other_process(&cluster, 2), "PRAGMA page_count");
     // Each is in its table and in an index.
     assert!((190..230).contains(&pages), "{pages}");
-    other.execute_batch("DROP TABLE a; DROP TABLE t0; DROP TABLE t1; DROP TABLE t2; DROP TABLE t3").unwrap();
+    run(&cluster, &other, "DROP TABLE a; DROP TABLE t0; DROP TABLE t1; DROP TABLE t2; DROP TABLE t3");
     let checked: String = other.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(checked, "ok");
     drop((connection, other));
@@ -250,7 +252,7 @@ fn schema_changes_are_rolled_back_at_every_group() {
 fn leases_are_held_at_all_groups() {
     let cluster = Cluster::start();
     let connection = open(&cluster);
-    create_tables(&connection);
+    create_tables(&cluster, &connection);
     let other = other_process(&cluster, 0);
     number(&other, "SELECT count(*) FROM t0");
     connection.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -284,7 +286,9 @@ fn leases_are_held_at_all_groups() {
             });
         }
     });
-    let sums: i64 = (0..TABLES).map(|table| number(&other, &format!("SELECT m FROM t{table} WHERE id=2"))).sum();
+    cluster.settle();
+    let sums: i64 =
+        (0..TABLES).map(|table| number(&other, &format!("SELECT m FROM t{table} WHERE id=2"))).sum();
     assert_eq!(sums, TABLES * 2 + 4 * 20 * 2);
 }
 
@@ -295,18 +299,46 @@ fn attached_databases_of_several_groups_each_commit_together() {
     let connection = open(&cluster);
     let other = cluster.named(&[1], "two", "placement=2,1");
     connection.execute("ATTACH ? AS two", [&other]).unwrap();
-    create_tables(&connection);
-    connection.execute_batch("CREATE TABLE two.u(n); CREATE TABLE two.v(n); INSERT INTO u VALUES (1)").unwrap();
+    create_tables(&cluster, &connection);
+    connection
+        .execute_batch("CREATE TABLE two.u(n); CREATE TABLE two.v(n); INSERT INTO u VALUES (1)")
+        .unwrap();
     connection
         .execute_batch("BEGIN; INSERT INTO v SELECT n FROM u; UPDATE t0 SET m=5 WHERE id=1; COMMIT")
         .unwrap();
     connection.execute_batch("BEGIN; INSERT INTO v SELECT n FROM u; UPDATE t0 SET m=6; ROLLBACK").unwrap();
-    connection.execute_batch("BEGIN IMMEDIATE; UPDATE v SET n=n+1; UPDATE t1 SET m=5 WHERE id=1; COMMIT").unwrap();
+    run(&cluster, &connection, "BEGIN IMMEDIATE; UPDATE v SET n=n+1; UPDATE t1 SET m=5 WHERE id=1; COMMIT");
     let apart = cluster.open(&[0], "two", "mode=ro");
     assert_eq!(number(&apart, "SELECT sum(n) FROM v"), 2);
-    connection.execute_batch("ALTER TABLE v ADD COLUMN m DEFAULT 3").unwrap();
+    run(&cluster, &connection, "ALTER TABLE v ADD COLUMN m DEFAULT 3");
     assert_eq!(number(&apart, "SELECT m FROM v"), 3);
-    assert_eq!(number(&other_process(&cluster, 0), "SELECT t0.m + t1.m FROM t0, t1 WHERE t0.id=1 AND t1.id=1"), 10);
+    assert_eq!(
+        number(&other_process(&cluster, 0), "SELECT t0.m + t1.m FROM t0, t1 WHERE t0.id=1 AND t1.id=1"),
+        10
+    );
+}
+
+/// While a group does not answer, statements on tables of the others go on.
+#[test]
+fn a_group_that_is_down_stops_what_needs_it() {
+    let mut cluster = Cluster::start();
+    let connection = open(&cluster);
+    create_tables(&cluster, &connection);
+    let groups = groups(&connection);
+    let client = cluster.open(&[0], "shop", "timeout=1000");
+    assert_eq!(number(&client, "SELECT (SELECT count(*) FROM t0) + (SELECT count(*) FROM t1)"), 6);
+    // The last server goes.
+    cluster.servers.truncate(2);
+    for table in 0..TABLES {
+        let is_down = groups[&format!("t{table}")] == 2;
+        let update = client.execute(&format!("UPDATE t{table} SET m=7 WHERE id=1"), []);
+        assert_eq!(update.is_err(), is_down, "t{table}: {update:?}");
+    }
+    assert!(client.execute_batch("CREATE TABLE more(v)").is_err());
+    assert!(client.execute_batch("BEGIN IMMEDIATE").is_err());
+    let up = (0..TABLES).find(|table| groups[&format!("t{table}")] != 2).unwrap();
+    client.execute(&format!("UPDATE t{up} SET m=8 WHERE id=1"), []).unwrap();
+    assert_eq!(number(&client, &format!("SELECT m FROM t{up} WHERE id=1")), 8);
 }
 
 /// A database with groups that the cluster does not have is not created.
