@@ -17,7 +17,7 @@ use yesquel_wire::{ClientHeartbeat, Correction, Reply, Request};
 pub(super) const OWN: u64 = LOCAL_CONNECTION;
 
 /// The number by which a server knows a connection.
-fn connection_of(link: usize) -> u64 {
+pub(super) fn connection_of(link: usize) -> u64 {
     link as u64 + 1
 }
 
@@ -134,7 +134,7 @@ impl Cluster {
     }
 
     /// The open connection between two, made if it can be.
-    fn link(&mut self, peer: usize, server: usize) -> Option<usize> {
+    pub(super) fn link(&mut self, peer: usize, server: usize) -> Option<usize> {
         if let Some(link) = self.open.get(&(peer, server)) {
             return Some(*link);
         }

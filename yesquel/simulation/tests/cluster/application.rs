@@ -12,10 +12,10 @@ use yesquel_engine::Techniques;
 use yesquel_model::{Refusal, ServerId};
 use yesquel_node::{Maintainer, MaintenanceStep};
 use yesquel_simulation::{
-    Application, Cluster, EventCounts, InjectedFault, LocalTransport, Network, SharedCluster, TASKS,
-    TASKS_PER_PROCESS, TaskFuture, next_work, run,
+    Application, Cluster, EventCounts, InjectedFault, LocalTransport, Network, SERVERS_MAX, SharedCluster,
+    TASKS, TASKS_PER_PROCESS, TaskFuture, next_work, run,
 };
-use yesquel_tree::{TreeError, Trees, WatchLimits};
+use yesquel_tree::{Tree, TreeError, Trees, ValuePlacement, WatchLimits};
 
 /// Rounds of background work without a wait, after which splits count as endless.
 const ROUNDS_MAX: usize = 200;
@@ -26,6 +26,16 @@ const FEW_WATCHES: WatchLimits =
 const OBSERVER: usize = TASKS;
 
 const _: () = assert!(PERMANENT < SLOTS);
+
+/// Places long values by their trees and keys, at all servers.
+fn spread<const SERVERS: usize>(tree: Tree, key: &[u8]) -> ServerId {
+    let sum = key.iter().fold(tree.root().tree.number(), |sum, byte| sum + u64::from(*byte));
+    ServerId((sum % SERVERS as u64) as u16)
+}
+
+/// Placements by the number of servers, less one.
+const VALUE_PLACEMENTS: [ValuePlacement; SERVERS_MAX] =
+    [spread::<1>, spread::<2>, spread::<3>, spread::<4>, spread::<5>, spread::<6>, spread::<7>, spread::<8>];
 
 struct TreeClients {
     cluster: SharedCluster,
@@ -49,10 +59,12 @@ impl Application for TreeClients {
 
     fn process(&self, process: usize, network: Network, client: u64) -> [TaskFuture; TASKS_PER_PROCESS] {
         self.workload.borrow_mut().process_started(process);
-        let trees = Rc::new(Trees::new(Client::new(network, client)));
+        let mut trees = Trees::new(Client::new(network, client));
+        trees.place_values(VALUE_PLACEMENTS[self.cluster.borrow().server_count() - 1]);
         if process == 0 {
             trees.limit_watched(FEW_WATCHES);
         }
+        let trees = Rc::new(trees);
         std::array::from_fn(|number| -> TaskFuture {
             let task = process * TASKS_PER_PROCESS + number;
             let (cluster, workload) = (Rc::clone(&self.cluster), Rc::clone(&self.workload));

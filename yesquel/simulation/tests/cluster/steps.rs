@@ -1,7 +1,9 @@
 //! The steps that a seed draws: faults, and acts of the clients' tasks.
 
+use yesquel_model::limits;
 use yesquel_seeds::Random;
 use yesquel_simulation::{InjectedFault, SERVERS_MAX, TASKS, draw_faults, draw_watching, server_count};
+use yesquel_wire::{NODE_PIECES, PIECE_BYTES};
 
 /// Trees that are never dropped, some at each server.
 pub(crate) const PERMANENT: usize = 4;
@@ -107,6 +109,12 @@ pub(crate) struct Value {
 impl Value {
     pub(crate) fn bytes(self) -> Vec<u8> {
         self.number.to_le_bytes().into_iter().cycle().take(self.length).collect()
+    }
+
+    /// Number of nodes of its own that it takes.
+    pub(crate) fn nodes(self) -> u64 {
+        let is_long = self.length > limits::CELL_VALUE_BYTES_MAX;
+        if is_long { self.length.div_ceil(PIECE_BYTES * NODE_PIECES) as u64 } else { 0 }
     }
 }
 
