@@ -20,7 +20,7 @@ pub(super) const OWN: u64 = LOCAL_CONNECTION;
 const FIRST_POLL_US: u64 = 50;
 
 /// The number by which a server knows a connection.
-fn connection_of(link: usize) -> u64 {
+pub(super) fn connection_of(link: usize) -> u64 {
     link as u64 + 1
 }
 
@@ -137,7 +137,7 @@ impl Cluster {
     }
 
     /// The open connection between two, made if it can be.
-    fn link(&mut self, peer: usize, server: usize) -> Option<usize> {
+    pub(super) fn link(&mut self, peer: usize, server: usize) -> Option<usize> {
         if let Some(link) = self.open.get(&(peer, server)) {
             return Some(*link);
         }

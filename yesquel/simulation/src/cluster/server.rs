@@ -7,7 +7,7 @@ use super::{
     Cluster, SharedCluster, SimulationEvent,
     laws::ServerLaws,
     network::{OWN, link_of},
-    outgoing::StepOutputs,
+    outgoing::{ReplyNumbers, StepOutputs},
     peer_of_server,
 };
 use crate::disk::SimulatedDisk;
@@ -83,6 +83,7 @@ pub(crate) struct SimulatedServer {
     /// What the thread of its sockets has not written, and where it is amid connections.
     pub(super) outgoing: ReplyQueues,
     pub(super) unwritten: Vec<u64>,
+    pub(super) reply_numbers: ReplyNumbers,
     /// Number of steps that left something for connections.
     pub(super) rounds: u64,
     /// Where it listens.
@@ -119,6 +120,7 @@ impl SimulatedServer {
             was_ahead: false,
             outgoing: ReplyQueues::default(),
             unwritten: Vec::new(),
+            reply_numbers: ReplyNumbers::default(),
             rounds: 0,
             address: number,
             is_interrupted: false,
