@@ -429,7 +429,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "yesquel/engine/src/watches.rs",
         find: "WriteOperation::Move { to, .. } => {
                 self.end(at, node);",
-        replace: "WriteOperation::Move { .. } if MUTANT => {}
+        replace: "WriteOperation::Move { .. } | WriteOperation::Reshape(_) if MUTANT => {}
             WriteOperation::Move { to, .. } => {
                 self.end(at, node);",
         simulation: "cluster",

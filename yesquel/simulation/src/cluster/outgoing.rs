@@ -100,13 +100,13 @@ impl Cluster {
                     self.servers[at].outgoing.deliver(caller, &reply);
                 }
             }
-            if is_between && self.servers[at].unwritten.is_empty() {
+            if is_between && !self.servers[at].is_interrupted {
                 self.write_outputs(at);
             }
         }
         match is_later {
             // It goes on later.
-            _ if !self.servers[at].unwritten.is_empty() => {}
+            _ if self.servers[at].is_interrupted => {}
             None => self.write_outputs(at),
             Some(us) => {
                 let epoch = self.servers[at].epoch;
@@ -125,6 +125,7 @@ impl Cluster {
     /// The thread of a server's sockets writes what waits.
     pub(super) fn sockets(&mut self, at: usize, epoch: u64) {
         if self.is_up(at, epoch) {
+            self.servers[at].is_interrupted = false;
             self.write_outputs(at);
         }
     }
@@ -141,26 +142,32 @@ impl Cluster {
                 let of = &mut self.servers[at];
                 of.outgoing.take_dirty(&mut of.unwritten);
                 of.unwritten.reverse();
+                if self.interrupt(at) {
+                    return;
+                }
             }
             while let Some(connection) = self.servers[at].unwritten.pop() {
                 out.clear();
                 while self.servers[at].outgoing.fill(connection, &mut out) == Filled::Replies {}
                 self.write_replies(connection, &out);
-                if self.is_interrupted(at) {
+                if self.interrupt(at) {
                     return;
                 }
             }
         }
     }
 
-    /// Whether the thread of the sockets is interrupted between two connections, and goes on later.
-    fn is_interrupted(&mut self, at: usize) -> bool {
-        let of = &self.servers[at];
-        let (epoch, left) = (of.epoch, of.unwritten.len() as u64);
+    /// Whether the thread of the sockets is interrupted before or after a connection, and goes on later:
+    /// other threads leave more for it meanwhile.
+    fn interrupt(&mut self, at: usize) -> bool {
+        let of = &mut self.servers[at];
+        of.rounds += 1;
+        let (epoch, rounds) = (of.epoch, of.rounds);
         let us = self
-            .drawn([12, at as u64, epoch, of.rounds << 8 | left])
-            .and_then(|mut random| (left > 0 && random.next(4) == 0).then(|| random.next(2_000)));
+            .drawn([12, at as u64, epoch, rounds])
+            .and_then(|mut random| (random.next(5) == 0).then(|| random.next(4_000)));
         us.into_iter().for_each(|us| self.after(us, SimulationEvent::Sockets { server: at, epoch }));
+        self.servers[at].is_interrupted = us.is_some();
         us.is_some()
     }
 

@@ -88,6 +88,8 @@ pub(crate) struct SimulatedServer {
     pub(super) rounds: u64,
     /// Where it listens.
     pub(super) address: usize,
+    /// The thread of its sockets is interrupted, and goes on later.
+    pub(super) is_interrupted: bool,
     /// Its process is stopped until then.
     pub(super) frozen_until_us: u64,
     pub(super) checkpoint_bytes: u64,
@@ -121,6 +123,7 @@ impl SimulatedServer {
             reply_numbers: ReplyNumbers::default(),
             rounds: 0,
             address: number,
+            is_interrupted: false,
             frozen_until_us: 0,
             checkpoint_bytes: u64::MAX,
             segment_bytes: u64::MAX,
@@ -137,7 +140,8 @@ impl SimulatedServer {
     fn settings(&self) -> EngineSettings {
         EngineSettings {
             server: ServerId(self.number as u16),
-            recover_after_ms: 200,
+            // Some servers recover before those behind them, in group order.
+            recover_after_ms: [50, 400, 200][self.number % 3],
             grace_ms: 2_000,
             // Snapshots of some servers outlive a restart.
             return_ms: 1_000 * ((self.number as u64 + 1) % 2),
@@ -146,8 +150,8 @@ impl SimulatedServer {
             node_load_max: 5,
             outcomes_kept_ms: self.kept_ms,
             // At some servers few nodes can be watched.
-            watched_nodes_max: 2 + 5 * (self.number % 3),
-            watches_max: 3 + 7 * ((self.number + 1) % 3),
+            watched_nodes_max: 3 + 5 * (self.number % 3),
+            watches_max: 5 + 7 * ((self.number + 1) % 3),
             ..EngineSettings::default()
         }
     }
@@ -422,7 +426,7 @@ impl Cluster {
         if let Some(seed) = power {
             server.disk.crash(&mut Random::new(seed));
         }
-        (server.outgoing, server.unwritten) = Default::default();
+        (server.outgoing, server.unwritten, server.is_interrupted) = Default::default();
         self.changed.push(at);
         self.processes[peer_of_server(at)].routes.clear();
         self.close_all_notices(|_, server| server == at);

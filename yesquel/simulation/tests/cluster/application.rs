@@ -21,7 +21,7 @@ use yesquel_tree::{Tree, TreeError, Trees, ValuePlacement, WatchLimits};
 const ROUNDS_MAX: usize = 200;
 /// Limits of a process that soon has as many watched leaves as it may.
 const FEW_WATCHES: WatchLimits =
-    WatchLimits { bytes_max: 2_000, leaves_max: 3, kept_for: Duration::from_millis(300) };
+    WatchLimits { bytes_max: 2_000, leaves_max: 3, kept_for: Duration::from_millis(300), reads_max: 64 };
 /// The observer's number among the tasks.
 const OBSERVER: usize = TASKS;
 
@@ -61,8 +61,11 @@ impl Application for TreeClients {
         self.workload.borrow_mut().process_started(process);
         let mut trees = Trees::new(Client::new(network, client));
         trees.place_values(VALUE_PLACEMENTS[self.cluster.borrow().server_count() - 1]);
-        if process == 0 {
-            trees.limit_watched(FEW_WATCHES);
+        match process {
+            0 => trees.limit_watched(FEW_WATCHES),
+            // Leaves that change are watched again at once.
+            1 => trees.limit_watched(WatchLimits { reads_max: 1, ..WatchLimits::default() }),
+            _ => {}
         }
         let trees = Rc::new(trees);
         std::array::from_fn(|number| -> TaskFuture {

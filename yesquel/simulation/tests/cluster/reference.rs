@@ -412,7 +412,7 @@ impl History {
         observations.sort_by_key(|(snapshot, _)| *snapshot);
         let mut observations = observations.into_iter().peekable();
         let floating = self.observations.iter().filter(|one| snapshot_of(one).is_none());
-        let mut floating = FloatingReads::new(floating);
+        let mut floating = FloatingReads::new(self, floating);
         for (place, (at, number)) in commits.iter().enumerate() {
             while let Some((snapshot, observation)) = observations.next_if(|(snapshot, _)| snapshot < at) {
                 self.check(observation, snapshot, &state);
