@@ -429,7 +429,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "yesquel/engine/src/watches.rs",
         find: "WriteOperation::Move { to, .. } => {
                 self.end(at, node);",
-        replace: "WriteOperation::Move { .. } if MUTANT => {}
+        replace: "WriteOperation::Move { .. } | WriteOperation::Reshape(_) if MUTANT => {}
             WriteOperation::Move { to, .. } => {
                 self.end(at, node);",
         simulation: "cluster",
@@ -560,6 +560,38 @@ pub(super) const MUTANTS: &[Mutant] = &[
         find: "let now = Some((node.server, self.view.snapshot));",
         replace: "let of = if MUTANT { yesquel_model::ServerId(0) } else { node.server };
         let now = Some((of, self.view.snapshot));",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "values_collected_without_asking",
+        rule: "cluster/directory.md, long values: the owner decides whether its value is used",
+        file: "yesquel/engine/src/store/values.rs",
+        find: "node.is_piece() && !self.is_foreign(node.id);",
+        replace: "node.is_piece() && (MUTANT || !self.is_foreign(node.id));",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "value_dropped_before_the_mark",
+        rule: "cluster/directory.md, long values: nodes go when their group's mark has passed the time",
+        file: "yesquel/engine/src/engine/values.rs",
+        find: "self.values.take_passed(self.snapshots.low())",
+        replace: "self.values.take_passed(if MUTANT { Timestamp::MAX } else { self.snapshots.low() })",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "orphans_not_recorded",
+        rule: "cluster/directory.md, long values: orphans survive a restart",
+        file: "yesquel/engine/src/engine/replay.rs",
+        find: "in self.values.orphans() {",
+        replace: "in self.values.orphans().filter(|_| !MUTANT) {",
+        simulation: "cluster",
+    },
+    Mutant {
+        name: "late_decision_makes_no_orphan",
+        rule: "cluster/directory.md, long values: a decision that comes after the mark makes orphans",
+        file: "yesquel/engine/src/engine/values.rs",
+        find: "if at <= readable.next && self.store.has_remote_values() {",
+        replace: "if !MUTANT && at <= readable.next && self.store.has_remote_values() {",
         simulation: "cluster",
     },
 ];

@@ -39,6 +39,15 @@ enum VoteOrder {
 /// birth did not fit the servers' clocks.
 const ROUNDS_MAX: usize = 4;
 
+/// Returns the servers that take part in a transaction, in order: those that it writes to, and those
+/// that have only staged parts of it.
+fn participants(writes: &Writes, staging: &StagedWrites) -> Vec<ServerId> {
+    let mut servers: Vec<ServerId> = writes.servers.keys().copied().chain(staging.servers()).collect();
+    servers.sort_unstable();
+    servers.dedup();
+    servers
+}
+
 fn rolled_back(server: ServerId, txn: TxnId) -> CommitError {
     CommitError::Refused { server, operation: None, refusal: Refusal::GivenUp(txn) }
 }
@@ -145,12 +154,18 @@ impl<T: Transport> Client<T> {
         }
         let mut servers = writes.servers.iter();
         let committed = match (servers.next(), servers.next()) {
-            (None, _) => return Ok(snapshot.unwrap_or_else(|| self.seen())),
-            (Some((server, parts)), None) => {
+            (None, _) if staging.is_empty() => return Ok(snapshot.unwrap_or_else(|| self.seen())),
+            (Some((server, parts)), None) if staging.is_at_most_at(*server) => {
                 let written = (writes.lease, staging.at(*server), parts.last());
                 self.commit_at_one(*server, snapshot, written).await
             }
-            _ => self.commit_at_several(snapshot, writes, staging).await,
+            _ => match participants(writes, staging)[..] {
+                [server] => {
+                    let written = (writes.lease, staging.at(server), Operations::NONE);
+                    self.commit_at_one(server, snapshot, written).await
+                }
+                _ => self.commit_at_several(snapshot, writes, staging).await,
+            },
         };
         match &committed {
             Ok(at) => self.note_seen(*at),
@@ -350,7 +365,7 @@ impl<T: Transport> Client<T> {
     ) -> Round {
         self.send_due();
         let attempt = self.in_flight.begin_commit(self.seen(), self.transport.uptime());
-        let servers: Vec<ServerId> = writes.servers.keys().copied().collect();
+        let servers = participants(writes, staging);
         let mut votes = Votes {
             txn: attempt.txn,
             birth: attempt.birth,

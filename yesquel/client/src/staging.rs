@@ -30,6 +30,16 @@ impl StagedWrites {
         self.parts.is_empty()
     }
 
+    /// Servers that parts were sent to.
+    pub(crate) fn servers(&self) -> impl Iterator<Item = ServerId> {
+        self.parts.keys().copied()
+    }
+
+    /// Whether no part was sent to another server.
+    pub(crate) fn is_at_most_at(&self, server: ServerId) -> bool {
+        self.parts.keys().all(|other| *other == server)
+    }
+
     pub(crate) fn at(&self, server: ServerId) -> Option<Staged> {
         let parts = *self.parts.get(&server)?;
         Some(Staged { number: self.name?.number, parts })

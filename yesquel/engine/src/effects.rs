@@ -2,8 +2,8 @@
 
 use crate::wanted_lease::WantedLease;
 use std::sync::Arc;
-use yesquel_model::{Conflict, Refusal, ServerId, Timestamp, TxnId};
-use yesquel_wire::{ByteWriter, Participants, Request, TransactionList};
+use yesquel_model::{Conflict, NodeId, Refusal, ServerId, Timestamp, TxnId};
+use yesquel_wire::{ByteWriter, Participants, Request, TransactionList, ValueOwner};
 
 /// The time, as the engine's driver knows it.
 #[derive(Debug, Clone, Copy, Default)]
@@ -102,6 +102,52 @@ impl EndQuery {
     }
 }
 
+/// A message about a long value to the group of its nodes, or to that of its cell; the answer goes to
+/// [`Engine::on_value_reply`](crate::Engine::on_value_reply).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ValueQuery {
+    /// The server to tell, or ask.
+    pub server: ServerId,
+    /// The value's first node.
+    pub value: NodeId,
+    /// What it says.
+    pub message: ValueMessage,
+    /// Log record that must be durable before it leaves, under every durability. If it is not, the
+    /// engine repeats the message.
+    pub needs_lsn: u64,
+}
+
+/// What a [`ValueQuery`] says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ValueMessage {
+    /// No snapshot from a time on sees the value.
+    Drop {
+        /// Number of its nodes.
+        nodes: u64,
+        /// The time.
+        since: Timestamp,
+    },
+    /// Does the cell refer to it?
+    Use {
+        /// The cell.
+        owner: ValueOwner,
+    },
+}
+
+impl ValueQuery {
+    /// Appends the request to send.
+    pub fn write(&self, bytes: &mut Vec<u8>) {
+        let value = self.value;
+        let request = match &self.message {
+            ValueMessage::Drop { nodes, since } => Request::DropValue { value, nodes: *nodes, since: *since },
+            ValueMessage::Use { owner: ValueOwner { server, key, .. } } => {
+                Request::ValueUse { root: NodeId::root(value.tree, *server), key, value }
+            }
+        };
+        request.write(&mut ByteWriter(bytes));
+    }
+}
+
 /// What the driver must do after a step. The buffers are reused.
 #[derive(Debug, Default)]
 pub struct Effects {
@@ -118,6 +164,8 @@ pub struct Effects {
     pub vote_queries: Vec<VoteQuery>,
     /// Ends to ask for.
     pub end_queries: Vec<EndQuery>,
+    /// Messages about long values.
+    pub value_queries: Vec<ValueQuery>,
 }
 
 impl Effects {
@@ -129,6 +177,7 @@ impl Effects {
         self.record_ends.clear();
         self.vote_queries.clear();
         self.end_queries.clear();
+        self.value_queries.clear();
     }
 
     /// Appends a reply that depends on no record.

@@ -14,6 +14,7 @@ mod replay;
 mod status;
 mod suspension;
 mod time;
+mod values;
 mod votes;
 
 use crate::{
@@ -32,6 +33,7 @@ use crate::{
     staging::Staging,
     store::{NodeStore, TreeEnd},
     transaction::PreparedTxn,
+    values::ValueTable,
     watches::Watches,
     write_target::WriteTarget,
 };
@@ -106,6 +108,7 @@ pub struct Engine {
     /// What the prepare that must wait writes.
     pub(crate) queue_targets: Vec<(NodeId, WriteTarget)>,
     pub(crate) forget: ForgetState,
+    pub(crate) values: ValueTable,
     pub(crate) counters: FxHashMap<NodeId, u64>,
     /// Epoch of the group.
     pub(crate) epoch: GroupEpoch,
@@ -195,6 +198,7 @@ impl Engine {
             refused: RefusedNumbers::default(),
             queue_targets: Vec::new(),
             forget: ForgetState::default(),
+            values: ValueTable::default(),
             counters: FxHashMap::default(),
             epoch: GroupEpoch::FIRST,
             epoch_lsn: 0,
@@ -457,6 +461,7 @@ impl Engine {
         self.store.sweep(self.snapshots.low(), SWEEP_NODES_MAX);
         self.serve_leases(now, effects);
         self.tick_forgetting(now, last, effects);
+        self.tick_values(now, effects);
         for name in self.staging.late(now.uptime_ms) {
             // Parts of a queued transaction do not expire.
             if self.queue.iter().any(|queued| queued.staged == Some(name)) {

@@ -30,13 +30,15 @@ mod techniques;
 #[cfg(test)]
 mod tests;
 mod transaction;
+mod values;
 mod wanted_lease;
 mod watches;
 mod write_target;
 
 pub use checkpoint::Checkpoint;
 pub use effects::{
-    AddressedReply, Caller, Effects, EndQuery, Now, OWN_CONNECTION, ReplyDurability, VoteQuery,
+    AddressedReply, Caller, Effects, EndQuery, Now, OWN_CONNECTION, ReplyDurability, ValueMessage,
+    ValueQuery, VoteQuery,
 };
 pub use engine::{Engine, SplitPlan};
 pub use record::LogRecord;

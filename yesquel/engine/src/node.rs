@@ -2,6 +2,7 @@
 //! it.
 
 mod state;
+mod values;
 
 use crate::cell::{Cell, VersionValue};
 use crate::cells::{LiveCells, NodeCells};
@@ -115,6 +116,8 @@ pub(crate) struct Node {
     moves: VecDeque<(KeyRange, NodeId)>,
     /// Whether it was reported as empty.
     pub(crate) reported_empty: bool,
+    /// Whether a cell may refer to a long value at another group.
+    pub(crate) has_remote: bool,
 }
 
 /// Recent marks that a new one is compared with.
@@ -138,6 +141,7 @@ impl Node {
             moves: VecDeque::new(),
             load: NodeLoad::default(),
             reported_empty: false,
+            has_remote: false,
         }
     }
 
@@ -460,6 +464,7 @@ impl Node {
         self.moves.push_front((range.clone(), to.id));
         // Cells that come back have not moved.
         to.moves.retain(|(gone, _)| !gone.overlaps(range));
+        to.has_remote |= self.has_remote;
         let covered = self.cells.covered(range);
         // Replaces cells that the same transaction wrote, or that are left from before an earlier
         // move.

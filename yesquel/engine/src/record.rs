@@ -3,7 +3,7 @@
 use crate::node_record::NodeItems;
 use yesquel_model::{GroupEpoch, NodeId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
-    ByteReader, ByteWriter, Decision, Malformed, Operations, Participants, SettledReport, Staged,
+    ByteReader, ByteWriter, Decision, LargeValue, Malformed, Operations, Participants, SettledReport, Staged,
 };
 
 /// Transaction id of the operations in checkpoints of earlier versions, which no client asks about.
@@ -122,7 +122,21 @@ pub enum LogRecord<'a> {
     /// Whether replies wait until the records that they depend on are on disk, from here on. Without
     /// such a record they do.
     Synced(bool),
-    /// A part of a node's state. Only checkpoints have these, and the next two.
+    /// No snapshot from a time on sees a long value of this group, at the group of its cell.
+    DropValue {
+        /// Its first node.
+        value: NodeId,
+        /// Number of its nodes.
+        nodes: u64,
+        /// The time.
+        since: Timestamp,
+    },
+    /// The group of a long value's nodes knows that no snapshot sees the value.
+    ValueDropped {
+        /// Its first node.
+        value: NodeId,
+    },
+    /// A part of a node's state. Only checkpoints have these, and the next three.
     Node {
         /// The node.
         node: NodeId,
@@ -144,6 +158,16 @@ pub enum LogRecord<'a> {
         tree: TreeId,
         /// The time.
         at: Timestamp,
+    },
+    /// A long value at another group that no readable snapshot sees, and of which that group is to
+    /// be told.
+    ValueOrphaned {
+        /// Its first node.
+        value: NodeId,
+        /// Number of its nodes.
+        nodes: u64,
+        /// The time from which on no snapshot sees it.
+        since: Timestamp,
     },
 }
 
@@ -168,10 +192,13 @@ const SETTLED: u8 = 16;
 const HORIZON: u8 = 17;
 const GROUP: u8 = 18;
 const SYNCED: u8 = 20;
+const DROP_VALUE: u8 = 21;
+const VALUE_DROPPED: u8 = 22;
 const LOW_WATER: u8 = 32;
 const NODE: u8 = 33;
 const DEPARTED: u8 = 34;
 const TREE_DROPPED: u8 = 35;
+const VALUE_ORPHANED: u8 = 36;
 
 impl<'a> LogRecord<'a> {
     /// First timestamp at which a read may see an effect of some records; `ends` has the end of
@@ -253,6 +280,15 @@ impl<'a> LogRecord<'a> {
             }
             LogRecord::Synced(is_synced) => {
                 writer.byte(SYNCED).flag(*is_synced);
+            }
+            LogRecord::DropValue { value, nodes, since } => {
+                writer.byte(DROP_VALUE).node(*value).number(*nodes).timestamp(*since);
+            }
+            LogRecord::ValueDropped { value } => {
+                writer.byte(VALUE_DROPPED).node(*value);
+            }
+            LogRecord::ValueOrphaned { value, nodes, since } => {
+                writer.byte(VALUE_ORPHANED).node(*value).number(*nodes).timestamp(*since);
             }
             LogRecord::Node { node, items } => {
                 writer.byte(NODE).node(*node).bytes(items.bytes());
@@ -339,6 +375,17 @@ impl<'a> LogRecord<'a> {
             COUNTER => LogRecord::Counter { node: reader.node()?, next: reader.number()? },
             LOW_WATER => LogRecord::LowWater { low: reader.timestamp()?, next: reader.timestamp()? },
             SYNCED => LogRecord::Synced(reader.flag()?),
+            DROP_VALUE => LogRecord::DropValue {
+                value: reader.node()?,
+                nodes: LargeValue::read_nodes(&mut reader)?,
+                since: reader.timestamp()?,
+            },
+            VALUE_DROPPED => LogRecord::ValueDropped { value: reader.node()? },
+            VALUE_ORPHANED => LogRecord::ValueOrphaned {
+                value: reader.node()?,
+                nodes: LargeValue::read_nodes(&mut reader)?,
+                since: reader.timestamp()?,
+            },
             NODE => LogRecord::Node { node: reader.node()?, items: NodeItems::decode(reader.bytes()?)? },
             DEPARTED => LogRecord::Departed {
                 txn: reader.txn()?,
@@ -391,6 +438,9 @@ mod tests {
             LogRecord::Counter { node: NodeId::default(), next: 700 },
             LogRecord::LowWater { low: at, next: Timestamp(9) },
             LogRecord::Synced(false),
+            LogRecord::DropValue { value: NodeId::default(), nodes: 2, since: at },
+            LogRecord::ValueDropped { value: NodeId::default() },
+            LogRecord::ValueOrphaned { value: NodeId::default(), nodes: 2_048, since: at },
             LogRecord::Node { node: NodeId::default(), items: NodeItems::written(&[]) },
             LogRecord::Departed { txn, until: at, operations: Operations::NONE },
             LogRecord::TreeDropped { tree: TreeId::default(), at },

@@ -1,17 +1,22 @@
 //! All nodes of a server, their memory, and the queue of nodes with garbage.
 
+mod values;
+
+pub(crate) use values::{LeafSearch, UnseenValue, nodes_of};
+
 use crate::cell::VersionValue;
 use crate::checkpoint_copies::CheckpointCopies;
 use crate::node::{NODE_BYTES, Node, NodeLimits, Undecided};
 use crate::node_record::NodeItems;
 use crate::snapshots::Readable;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use std::{
     collections::{BTreeSet, VecDeque},
     sync::Arc,
 };
+use values::ValueIndex;
 use yesquel_model::{NodeId, Timestamp, TreeId, TxnId};
-use yesquel_wire::{LargeValue, NodeKind, WriteOperation};
+use yesquel_wire::{LargeValue, WriteOperation};
 
 /// The nodes, shared with checkpoints in progress: a node that changes meanwhile is copied first.
 #[derive(Debug)]
@@ -36,6 +41,7 @@ pub(crate) struct NodeStore {
     /// Trees that are dropped, or prepared to be, while they have nodes.
     ending: FxHashMap<TreeId, TreeEnd>,
     sweep: Sweep,
+    values: ValueIndex,
 }
 
 /// The end of a tree.
@@ -72,6 +78,7 @@ impl NodeStore {
             empty: Vec::new(),
             ending: FxHashMap::default(),
             sweep: Sweep::default(),
+            values: ValueIndex::default(),
         }
     }
 
@@ -244,6 +251,7 @@ impl NodeStore {
             self.checkpoint_copies.leave(&node);
         }
         self.free.push(slot);
+        self.forget_owner(id);
     }
 
     /// Changes a node, if it exists.
@@ -268,8 +276,19 @@ impl NodeStore {
             }
             WriteOperation::Move { range, to } => self.apply_move(at, lsn, id, range, *to),
             WriteOperation::DropTree => self.end_tree(id.tree, Some(TreeEnd::Dropped(at))),
+            WriteOperation::Put { value, is_large: true, .. } => self.note_large(id, value),
+            WriteOperation::Set(_) | WriteOperation::Drop => {
+                self.apply_to_node(at, lsn, id, write);
+                return self.note_owner(id);
+            }
             _ => {}
         }
+        self.apply_to_node(at, lsn, id, write);
+    }
+
+    /// Applies an operation that changes one node.
+    #[inline]
+    fn apply_to_node(&mut self, at: Timestamp, lsn: u64, id: NodeId, write: &WriteOperation<'_>) {
         let limits = self.limits;
         let queue = self.change(id, |node| {
             node.changed_at_lsn = lsn;
@@ -431,9 +450,9 @@ impl NodeStore {
             }
             // Pieces are referenced by one cell only, and no client asks for them any more.
             for node in gone.iter().flat_map(|large| large.ids(id.tree)) {
-                // A location that names another kind of node is wrong.
-                let kind = self.get(node).and_then(Node::shape).map(|shape| shape.kind);
-                if kind == Some(NodeKind::Value) {
+                // A location that names another kind of node, or a value of another group's cell, is
+                // wrong.
+                if self.is_value_node(node) && !self.is_foreign(node) {
                     self.remove_piece(node);
                 }
             }
@@ -472,30 +491,6 @@ impl NodeStore {
         full.into_iter().filter(|id| self.get(*id).is_some_and(|node| self.is_full(node))).collect()
     }
 
-    /// Pieces of long values that no readable snapshot finds: those of versions that are, or could
-    /// be, collected.
-    pub(crate) fn orphans(&self, readable: Readable) -> FxHashSet<NodeId> {
-        let mut pieces: FxHashSet<NodeId> =
-            self.iter().filter(|node| node.is_piece()).map(|node| node.id).collect();
-        if pieces.is_empty() {
-            return pieces;
-        }
-        for node in self.iter().filter(|node| !node.is_piece()) {
-            node.long_values(readable, |bytes| {
-                let ids = LargeValue::decode(bytes).map(|large| large.ids(node.id.tree));
-                ids.into_iter().flatten().for_each(|piece| {
-                    pieces.remove(&piece);
-                });
-            });
-        }
-        pieces
-    }
-
-    /// Removes pieces of long values that no cell refers to.
-    pub(crate) fn collect_orphans(&mut self, readable: Readable) {
-        self.orphans(readable).into_iter().for_each(|id| self.remove_piece(id));
-    }
-
     /// Adds parts of a node from a checkpoint.
     pub(crate) fn restore(&mut self, id: NodeId, items: NodeItems<'_>) -> Timestamp {
         if self.get(id).is_none() {
@@ -519,6 +514,7 @@ impl NodeStore {
 
     /// Finishes loading a checkpoint.
     pub(crate) fn restored(&mut self, readable: Readable) {
+        self.index_values();
         self.collect_orphans(readable);
         // The first is the oldest.
         self.garbage.make_contiguous().sort_unstable_by_key(|(since, _)| *since);

@@ -3,13 +3,13 @@
 use crate::{input::Input, show};
 use std::collections::{BTreeMap, BTreeSet};
 use yesquel_engine::{
-    Caller, Effects, EndQuery, Engine, EngineSettings, LogRecord, Now, ReplyDurability, VoteQuery,
+    Caller, Effects, EndQuery, Engine, EngineSettings, LogRecord, Now, ReplyDurability, ValueQuery, VoteQuery,
 };
 use yesquel_model::{KeyRange, LocalId, NodeId, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
     Attribute, ByteWriter, Decision, Direction, Expect, HorizonReport, LargeValue, NewNode, NodeKind,
     NodeOperation, Operations, Participants, Question, Questions, Reply, Request, Scan, SettledReport,
-    Staged, TransactionList, Vote, WriteOperation,
+    Staged, TransactionList, ValueOwner, ValueUse, Vote, WriteOperation,
 };
 
 /// Each request must have one answer, the nodes must be intact, and the log and the checkpoints
@@ -45,6 +45,7 @@ pub(crate) struct EngineRun {
     known: Vec<Timestamp>,
     vote_queries: Vec<VoteQuery>,
     end_queries: Vec<EndQuery>,
+    value_queries: Vec<ValueQuery>,
     frozen: bool,
 }
 
@@ -74,6 +75,7 @@ impl EngineRun {
             known: Vec::new(),
             vote_queries: Vec::new(),
             end_queries: Vec::new(),
+            value_queries: Vec::new(),
             frozen: false,
         }
     }
@@ -188,7 +190,7 @@ impl EngineRun {
         let (txn, bytes) = (txn(input), self.operations(input));
         let (birth, servers, mut list) = (self.birth(input), servers(input), Vec::new());
         let participants = participants(&servers);
-        let request = match input.below(8) {
+        let request = match input.below(10) {
             0 => Request::Resolve { txn, birth, participants, is_voter: input.flag() },
             1 => {
                 TransactionList::push(&mut list, txn.number, birth, &servers);
@@ -210,6 +212,14 @@ impl EngineRun {
                 let seen = self.seen(input);
                 let wait_ms = input.one_of(&[0, 1, 60, u64::MAX]);
                 Request::Lease { holder, ranges, ms, wait_ms, seen }
+            }
+            8 => {
+                let (value, nodes, since) = (node(input), 1 + input.below(2) as u64, self.time(input));
+                Request::DropValue { value, nodes, since }
+            }
+            9 => {
+                let (root, key, value) = (node(input), input.one_of(&KEYS), node(input));
+                Request::ValueUse { root: NodeId { local: LocalId::ROOT, ..root }, key, value }
             }
             6 => Request::Release { holder: TxnId { number: input.below(4) as u64, ..txn } },
             _ => Request::Take { node: node(input), count: input.long(), above: input.long() },
@@ -307,6 +317,17 @@ impl EngineRun {
                 self.engine.on_ended(&query, &flags, &mut self.effects);
             }
         }
+        if let Some(query) = self.value_queries.pop() {
+            let mut bytes = Vec::new();
+            query.write(&mut bytes);
+            let request = Request::decode(&bytes);
+            assert!(matches!(request, Ok(Request::DropValue { .. } | Request::ValueUse { .. })));
+            let uses = [ValueUse::Used, ValueUse::Unused { since: self.time(input) }, ValueUse::Undecided];
+            let reply = if input.flag() { Reply::Done } else { Reply::ValueUse(input.one_of(&uses)) };
+            if !self.frozen {
+                self.engine.on_value_reply(&query, &reply, &mut self.effects);
+            }
+        }
         let at = self.time(input).min(Timestamp::DECIDED_MAX);
         let vote = match input.below(6) {
             4 => Vote::Waiting,
@@ -361,6 +382,8 @@ impl EngineRun {
         self.vote_queries.truncate(4);
         self.end_queries.append(&mut effects.end_queries);
         self.end_queries.truncate(4);
+        self.value_queries.append(&mut effects.value_queries);
+        self.value_queries.truncate(4);
         effects.clear();
     }
 
@@ -475,6 +498,14 @@ impl EngineRun {
                 6 => WriteOperation::Guard(range(input)),
                 7 => WriteOperation::Link { key: input.one_of(&KEYS), child: self::node(input) },
                 8 => WriteOperation::Unlink { key: input.one_of(&KEYS) },
+                9 if input.flag() => {
+                    let server = input.one_of(&[US, ServerId(1), ServerId(1)]);
+                    let (nodes, key) = (1 + input.below(2) as u64, input.one_of(&KEYS).into());
+                    let attributes = ValueOwner { server, nodes, key }.attributes();
+                    let Some((id, name)) = attributes.into_iter().next() else { continue };
+                    value = name;
+                    WriteOperation::Set(Attribute { id, value: Some(&value) })
+                }
                 9 => {
                     let value: Option<&[u8]> = input.one_of(&[Some(b"x"), Some(b""), None]);
                     WriteOperation::Set(Attribute { id: input.below(3) as u16, value })
@@ -485,7 +516,8 @@ impl EngineRun {
                     // Any node, not only pieces of a value.
                     let (length, first) = (40_000 + 600_000 * input.below(2) as u64, self::node(input).local);
                     let first = LocalId(first.0.max(1));
-                    value = LargeValue { length, server: US, first }.encode();
+                    let server = input.one_of(&[US, ServerId(1)]);
+                    value = LargeValue { length, server, first }.encode();
                     let (key, expect) = (input.one_of(&KEYS), expect(input));
                     WriteOperation::Put { key, value: &value, expect, is_large: true }
                 }

@@ -11,7 +11,7 @@ use yesquel_seeds::Random;
 use yesquel_wire::{
     AnswerWriter, Attribute, ByteWriter, CellValue, ClientHeartbeat, Correction, Decision, Destination,
     Direction, Expect, GroupLocation, NewNode, NodeKind, NodeOperation, Operations, Participants, Question,
-    Questions, Reply, Request, Scan, SettledReport, TransactionList, TransactionOutcome, Vote,
+    Questions, Reply, Request, Scan, SettledReport, TransactionList, TransactionOutcome, ValueUse, Vote,
     WriteOperation,
     frame::Outbox,
     greeting::{Denial, Hello, Role, Welcome},
@@ -205,6 +205,8 @@ fn requests() -> Vec<Vec<u8>> {
             seen,
         },
         Request::Release { holder: TXN },
+        Request::DropValue { value: node(3), nodes: 2, since: AT },
+        Request::ValueUse { root: node(0), key: b"a", value: node(3) },
     ];
     let written = |request: &Request<'_>| {
         let mut bytes = Vec::new();
@@ -233,6 +235,9 @@ fn replies() -> Vec<Vec<u8>> {
         Reply::Ended(&[0, 1]),
         Reply::Refused { operation: None, refusal: Refusal::NotPrepared(TXN) },
         Reply::Taken(300),
+        Reply::ValueUse(ValueUse::Used),
+        Reply::ValueUse(ValueUse::Unused { since: AT }),
+        Reply::ValueUse(ValueUse::Undecided),
         Reply::Leased(AT),
         Reply::Refused { operation: Some(0), refusal: Refusal::Leased { ms: 60 } },
         Reply::Corrected(Correction::WrongGroup(None)),
@@ -317,6 +322,9 @@ fn records() -> Vec<Vec<u8>> {
         LogRecord::Group { epoch: GroupEpoch { era: 0, index: 9 } },
         LogRecord::Forget { txn: other },
         LogRecord::Counter { node: node(0), next: 700 },
+        LogRecord::DropValue { value: node(3), nodes: 2, since: AT },
+        LogRecord::ValueDropped { value: node(3) },
+        LogRecord::ValueOrphaned { value: node(4), nodes: 1, since: AT },
     ];
     let written = |record: &LogRecord<'_>| {
         let mut bytes = Vec::new();

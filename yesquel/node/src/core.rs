@@ -3,6 +3,9 @@
 
 mod destination;
 mod disk;
+mod peer_query;
+
+pub use peer_query::PeerQuery;
 
 use crate::{
     ClockState, GroupWork, MachineClock, ReplySink,
@@ -14,7 +17,7 @@ use crate::{
 };
 use disk::FullDisk;
 use std::fmt;
-use yesquel_engine::{Caller, Checkpoint, Effects, EndQuery, Engine, Now, ReplyDurability, VoteQuery};
+use yesquel_engine::{Caller, Checkpoint, Effects, Engine, Now, ReplyDurability};
 use yesquel_model::{GroupEpoch, Refusal, ServerId};
 use yesquel_wire::{
     ClientHeartbeat, GroupLocation, HorizonReport, Malformed, PeerReport, Reply, Request,
@@ -33,35 +36,6 @@ pub struct LastCheckpoint {
     pub bytes: u64,
     /// Time when it was finished, in milliseconds since 1970.
     pub at_ms: u64,
-}
-
-/// A question to another group. The reply goes to [`GroupCore::on_peer_reply`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PeerQuery {
-    /// For its vote on a transaction in doubt.
-    Vote(VoteQuery),
-    /// For the ends of a client's transactions.
-    Ended(EndQuery),
-}
-
-impl PeerQuery {
-    /// The server to ask.
-    pub fn server(&self) -> ServerId {
-        match self {
-            PeerQuery::Vote(query) => query.server,
-            PeerQuery::Ended(query) => query.server,
-        }
-    }
-
-    /// Returns the bytes of the request.
-    pub fn bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        match self {
-            PeerQuery::Vote(query) => query.write(&mut bytes),
-            PeerQuery::Ended(query) => query.write(&mut bytes),
-        }
-        bytes
-    }
 }
 
 /// When the log must be synced at the latest, although the durability does not sync each record.
@@ -442,6 +416,9 @@ impl GroupCore {
                 (PeerQuery::Ended(query), Ok(Reply::Ended(flags))) => {
                     self.engine.on_ended(query, flags, &mut self.effects);
                 }
+                (PeerQuery::Value(query), Ok(reply)) => {
+                    self.engine.on_value_reply(query, &reply, &mut self.effects);
+                }
                 _ => {}
             }
         }
@@ -502,6 +479,15 @@ impl GroupCore {
         }
         queries.extend(effects.vote_queries.drain(..).map(PeerQuery::Vote));
         queries.extend(effects.end_queries.drain(..).map(PeerQuery::Ended));
+        for query in effects.value_queries.drain(..) {
+            if self.durability.is_none() || query.needs_lsn <= *synced {
+                queries.push(PeerQuery::Value(query));
+            } else if self.sync_wanted < Some(SyncWanted::WithinASecond) && failed.is_none() {
+                // The engine repeats the message.
+                let wanted = Some(SyncWanted::WithinASecond);
+                (self.sync_wanted, settled.sync_wanted) = (wanted, wanted);
+            }
+        }
         if self.durability.is_some() && !effects.record_ends.is_empty() && failed.is_none() {
             settled.has_records = records.is_empty();
             records.push(effects);

@@ -249,6 +249,7 @@ impl<'a, 'b, D: DiskTree + Clone> Upgrade<'a, 'b, D> {
         }
         let lsn = read?;
         engine.replayed();
+        engine.name_owners();
         Ok(OldState { engine, lsn })
     }
 

@@ -340,6 +340,29 @@ pub fn draw_watching(random: &mut Random, servers: usize, is_calm: bool) -> Vec<
     faults
 }
 
+/// Draws processes that are often stopped, and so leave votes without decisions.
+pub fn draw_stops(random: &mut Random) -> Vec<InjectedFault> {
+    let stop = |random: &mut Random| {
+        let (process, call) = (any_process(random), random.next(150));
+        InjectedFault::Stop { process, call, us: 100_000 + random.next(1_500_000) }
+    };
+    (0..5 + random.next(15)).map(|_| stop(random)).collect()
+}
+
+/// Draws disks that are often full for a short time, while requests arrive twice.
+pub fn draw_full_disks(random: &mut Random, servers: usize) -> Vec<InjectedFault> {
+    let (seed, one_in) = (random.next(1 << 30), 1 + random.next(2));
+    let late_us = [3_000, 30_000, 150_000][random.next(3) as usize];
+    let mut faults = vec![InjectedFault::Copies { seed, one_in, late_us }];
+    for _ in 0..4 + random.next(10) {
+        let (at_us, us) = (random.next(FAULTS_US / 8), random.next(200_000));
+        let (server, free) = (any_server(random, servers), random.next(200) as usize);
+        let until_us = at_us + us;
+        faults.push(InjectedFault::DiskFull { at_us, server, free, restarts: false, power: None, until_us });
+    }
+    faults
+}
+
 /// The kinds of faults that a run has, a bit each: not all, since one kind can hide another.
 struct Kinds(u64);
 

@@ -20,8 +20,8 @@ mod tasks;
 
 pub use cluster::{Cluster, EventCounts, LocalTransport, LogFact, Network, SharedCluster, next_work, pause};
 pub use fault::{
-    InjectedFault, PROCESSES, SERVERS_MAX, TASKS, TASKS_PER_PROCESS, draw_faults, draw_watching, process_of,
-    server_count,
+    InjectedFault, PROCESSES, SERVERS_MAX, TASKS, TASKS_PER_PROCESS, draw_faults, draw_full_disks,
+    draw_stops, draw_watching, process_of, server_count,
 };
 pub use outcomes::outcomes;
 pub use paths::{PathCounts, ProtocolPath};

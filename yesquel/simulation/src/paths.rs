@@ -4,7 +4,7 @@
 use std::fmt;
 use yesquel_engine::LogRecord;
 use yesquel_model::{Conflict, Refusal};
-use yesquel_wire::{Decision, Reply, Request, TransactionOutcome, Vote};
+use yesquel_wire::{Decision, Reply, Request, TransactionOutcome, ValueUse, Vote};
 
 macro_rules! paths {
     ($($(#[$meta:meta])* $name:ident,)*) => {
@@ -78,6 +78,12 @@ paths! {
     Staged,
     /// Staged parts that were dropped.
     Unstaged,
+    /// Long values: a group has noted when one of its values was superseded elsewhere.
+    ValueDropNoted,
+    /// Long values: the group of the cell has learned that.
+    ValueDropConfirmed,
+    /// Long values: after a restart a version refers to the value.
+    ValueUsed,
     /// A ceiling was logged.
     Ceiling,
     /// The low-water mark was raised.
@@ -161,6 +167,8 @@ impl PathCounts {
             LogRecord::Forget { .. } => ProtocolPath::Forgotten,
             LogRecord::Stage { .. } => ProtocolPath::Staged,
             LogRecord::Unstage { .. } => ProtocolPath::Unstaged,
+            LogRecord::DropValue { .. } => ProtocolPath::ValueDropNoted,
+            LogRecord::ValueDropped { .. } => ProtocolPath::ValueDropConfirmed,
             LogRecord::Ceiling(_) => ProtocolPath::Ceiling,
             LogRecord::LowWater { .. } => ProtocolPath::LowWater,
             _ => return,
@@ -191,6 +199,7 @@ impl PathCounts {
             Reply::Forgotten(_) => ProtocolPath::AnsweredForgotten,
             Reply::Outcome(TransactionOutcome::Forgotten) => ProtocolPath::OutcomeForgotten,
             Reply::Outcome(TransactionOutcome::Decided(Decision::Commit(_))) => ProtocolPath::OutcomeKnown,
+            Reply::ValueUse(ValueUse::Used) => ProtocolPath::ValueUsed,
             Reply::Vote(Vote::Decided(_)) if in_order.is_some() => ProtocolPath::AnsweredWithEnd,
             Reply::Vote(vote) => match vote {
                 Vote::Yes { .. } => ProtocolPath::RecoveryYes,

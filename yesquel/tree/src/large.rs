@@ -4,12 +4,20 @@
 use crate::{Tree, TreeError, TreeTransaction, Trees, page::PageValue};
 use std::collections::BTreeMap;
 use yesquel_client::{RequestError, StagedWrites, Writes};
-use yesquel_model::{Key, KeyRange, LocalId, NodeId};
+use yesquel_model::{Key, KeyRange, LocalId, NodeId, ServerId};
 use yesquel_transport::Transport;
 use yesquel_wire::{
-    Answer, CellValue, Expect, LargeValue, NODE_PIECES, NewNode, NodeKind, NodeOperation, PIECE_BYTES,
-    Question, Scan, WriteOperation,
+    Answer, Attribute, CellValue, Expect, LargeValue, NODE_PIECES, NewNode, NodeKind, NodeOperation,
+    PIECE_BYTES, Question, Scan, ValueOwner, WriteOperation,
 };
+
+/// Chooses the group of a long value's nodes, by the tree and key of its cell.
+pub type ValuePlacement = fn(Tree, &[u8]) -> ServerId;
+
+/// Places the nodes of a long value at the group of its leaf: a tree has all its nodes at one group.
+pub(crate) fn beside_the_leaf(tree: Tree, _key: &[u8]) -> ServerId {
+    tree.root.server
+}
 
 /// Nodes read in one request: some megabytes.
 const NODES_AT_ONCE: usize = 8;
@@ -19,8 +27,8 @@ pub(crate) type LargeValues = BTreeMap<(NodeId, Key), LargeValue>;
 
 impl<T: Transport> Trees<T> {
     /// Allocates the names of the nodes of a large value.
-    pub(crate) async fn name(&self, tree: Tree, length: usize) -> Result<LargeValue, TreeError> {
-        let (length, server) = (length as u64, tree.root.server);
+    pub(crate) async fn name(&self, tree: Tree, key: &[u8], length: usize) -> Result<LargeValue, TreeError> {
+        let (length, server) = (length as u64, (self.value_placement)(tree, key));
         let first: LocalId = self.issue(LargeValue::nodes_for(length)).await?;
         Ok(LargeValue { length, server, first })
     }
@@ -40,6 +48,13 @@ impl<T: Transport> Trees<T> {
             for (node, bytes) in nodes {
                 let new = NewNode { kind: NodeKind::Value, fence: KeyRange::all() };
                 writes.push(&NodeOperation { node, write: WriteOperation::Create(new) });
+                if node.local == large.first {
+                    let owner = ValueOwner { server: root.server, nodes: large.nodes(), key: key.clone() };
+                    for (id, value) in owner.attributes() {
+                        let write = WriteOperation::Set(Attribute { id, value: Some(&value) });
+                        writes.push(&NodeOperation { node, write });
+                    }
+                }
                 for (number, piece) in (0u32..).zip(bytes.chunks(PIECE_BYTES)) {
                     let (key, expect) = (number.to_be_bytes(), Expect::Any);
                     let write = WriteOperation::Put { key: &key, value: piece, expect, is_large: false };
@@ -60,6 +75,11 @@ impl<T: Transport> Trees<T> {
         }
         Ok(())
     }
+}
+
+/// Returns the number of staged operations of a long value.
+pub(crate) fn operations_of(large: &LargeValue, key: &[u8]) -> u64 {
+    large.nodes() + ValueOwner::attributes_for(key) + large.length.div_ceil(PIECE_BYTES as u64)
 }
 
 impl<T: Transport> TreeTransaction<'_, T> {

@@ -27,6 +27,7 @@ pub use attributes::REPLIT_BITS;
 pub use bulk_load::{LoadRegistration, UnfinishedLoad};
 pub use counters::{SearchCounters, SearchCounts};
 pub use cursor::TreeCursor;
+pub use large::ValuePlacement;
 pub use proof::Proof;
 pub use savepoint::Savepoint;
 pub use split::Splitter;
@@ -132,6 +133,7 @@ pub struct Trees<T> {
     watched: WatchedLeaves,
     /// Bytes that a transaction buffers for trees that it creates.
     bulk_load_bytes: AtomicUsize,
+    value_placement: ValuePlacement,
 }
 
 impl<T: Transport> Trees<T> {
@@ -146,6 +148,7 @@ impl<T: Transport> Trees<T> {
             issuer: Mutex::default(),
             watched: WatchedLeaves::default(),
             bulk_load_bytes: AtomicUsize::new(bulk_load::BULK_LOAD_BYTES),
+            value_placement: large::beside_the_leaf,
         }
     }
 
@@ -158,6 +161,11 @@ impl<T: Transport> Trees<T> {
     /// Limits the leaves that the client watches.
     pub fn limit_watched(&self, limits: WatchLimits) {
         self.watched.limit(limits);
+    }
+
+    /// Sets where the nodes of long values are created. Default: at the group of the leaf.
+    pub fn place_values(&mut self, placement: ValuePlacement) {
+        self.value_placement = placement;
     }
 
     /// Sets whether later transactions use leaves that the client watches. Default: yes.

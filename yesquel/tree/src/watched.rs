@@ -17,8 +17,6 @@ use yesquel_model::{NodeId, Timestamp};
 const COUNTED_MAX: usize = 16 << 10;
 /// Reads of a leaf from which it is watched.
 const READS_FIRST: u32 = 2;
-/// A leaf that changes is watched after twice as many reads each time, up to this number.
-const READS_MOST: u32 = 64;
 
 /// Which watched leaves a transaction may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -41,11 +39,18 @@ pub struct WatchLimits {
     pub leaves_max: usize,
     /// How long full watched leaves are kept before others take their place.
     pub kept_for: Duration,
+    /// A leaf that changes is watched after twice as many reads each time, up to this number.
+    pub reads_max: u32,
 }
 
 impl Default for WatchLimits {
     fn default() -> WatchLimits {
-        WatchLimits { bytes_max: 16 << 20, leaves_max: 4_000, kept_for: Duration::from_secs(10) }
+        WatchLimits {
+            bytes_max: 16 << 20,
+            leaves_max: 4_000,
+            kept_for: Duration::from_secs(10),
+            reads_max: 64,
+        }
     }
 }
 
@@ -105,7 +110,7 @@ impl Leaves {
 
     /// Returns whether there is room for another leaf. Drops all of them if they have had their time.
     fn has_room(&mut self, now: Duration) -> bool {
-        let WatchLimits { bytes_max, leaves_max, kept_for } = self.limits;
+        let WatchLimits { bytes_max, leaves_max, kept_for, .. } = self.limits;
         if self.bytes < bytes_max && self.by_node.len() < leaves_max {
             return true;
         }
@@ -120,7 +125,7 @@ impl Leaves {
     fn changed(&mut self, node: NodeId) {
         self.remove(node);
         if let Some(reads) = self.reads.get_mut(&node) {
-            *reads = LeafReads { count: 0, enough: (reads.enough * 2).min(READS_MOST) };
+            *reads = LeafReads { count: 0, enough: (reads.enough * 2).min(self.limits.reads_max) };
         }
     }
 }

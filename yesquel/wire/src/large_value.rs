@@ -2,7 +2,7 @@
 //! describes their life.
 
 use crate::{ByteReader, ByteWriter, Malformed};
-use yesquel_model::{LocalId, NodeId, ServerId, TreeId, limits};
+use yesquel_model::{Key, LocalId, NodeId, ServerId, TreeId, limits};
 
 /// Bytes of a piece.
 pub const PIECE_BYTES: usize = limits::CELL_VALUE_BYTES_MAX;
@@ -23,6 +23,14 @@ pub struct LargeValue {
 }
 
 impl LargeValue {
+    /// Nodes of the longest value.
+    pub const NODES_MAX: u64 = limits::VALUE_BYTES_MAX.div_ceil(NODE_BYTES);
+
+    /// Returns the id of its first node.
+    pub fn first_node(&self, tree: TreeId) -> NodeId {
+        NodeId { tree, server: self.server, local: self.first }
+    }
+
     /// Number of nodes.
     pub fn nodes(&self) -> u64 {
         LargeValue::nodes_for(self.length)
@@ -31,6 +39,14 @@ impl LargeValue {
     /// Number of nodes for a value of some length.
     pub fn nodes_for(length: u64) -> u64 {
         length.div_ceil(NODE_BYTES)
+    }
+
+    /// Decodes the number of a value's nodes from a message or record.
+    pub fn read_nodes(reader: &mut ByteReader<'_>) -> Result<u64, Malformed> {
+        let before = *reader;
+        let nodes = reader.number()?;
+        let is_right = (1..=LargeValue::NODES_MAX).contains(&nodes);
+        if is_right { Ok(nodes) } else { Err(before.malformed("a wrong number of nodes")) }
     }
 
     /// Iterates over its nodes in order.
@@ -68,9 +84,70 @@ impl LargeValue {
     }
 }
 
+/// First of the attributes of a long value's first node that name its owner. A name that is longer
+/// than a value in a cell continues in the attributes with the following numbers.
+pub const OWNER_ATTRIBUTE: u16 = 1;
+/// Attributes that the longest name takes.
+const OWNER_ATTRIBUTES: u16 = (limits::KEY_BYTES_MAX / limits::CELL_VALUE_BYTES_MAX) as u16 + 1;
+
+/// The cell that refers to a long value, as the first of the value's nodes names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ValueOwner {
+    /// The server of the tree's root; the value's nodes name the tree.
+    pub server: ServerId,
+    /// Number of the value's nodes.
+    pub nodes: u64,
+    /// The cell's key.
+    pub key: Key,
+}
+
+impl ValueOwner {
+    /// Encodes the owner as the values of consecutive attributes.
+    pub fn attributes(&self) -> Vec<(u16, Vec<u8>)> {
+        let mut bytes = Vec::with_capacity(16 + self.key.len());
+        let mut writer = ByteWriter(&mut bytes);
+        writer.number(u64::from(self.server.0)).number(self.nodes).bytes(&self.key);
+        let parts = bytes.chunks(limits::CELL_VALUE_BYTES_MAX);
+        (OWNER_ATTRIBUTE..).zip(parts.map(<[u8]>::to_vec)).collect()
+    }
+
+    /// Number of attributes that name an owner with a key of this length.
+    pub fn attributes_for(key: &[u8]) -> u64 {
+        let owner = ValueOwner { server: ServerId(u16::MAX), nodes: 0, key: key.into() };
+        owner.attributes().len() as u64
+    }
+
+    /// Decodes an owner from attributes; `None` if there is none.
+    pub fn of<'a>(attribute: impl Fn(u16) -> Option<&'a [u8]>) -> Option<ValueOwner> {
+        let numbers = OWNER_ATTRIBUTE..OWNER_ATTRIBUTE + OWNER_ATTRIBUTES;
+        let bytes: Vec<u8> = numbers.map_while(attribute).flatten().copied().collect();
+        let mut reader = ByteReader::new(&bytes);
+        let (server, nodes) = (reader.server().ok()?, reader.number().ok()?);
+        let owner = ValueOwner { server, nodes, key: reader.key().ok()?.into() };
+        let is_whole = reader.is_done() && (1..=LargeValue::NODES_MAX).contains(&nodes);
+        is_whole.then_some(owner)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn owners_round_trip_in_attributes() {
+        let largest = limits::KEY_BYTES_MAX;
+        for length in [0, 1, limits::CELL_VALUE_BYTES_MAX, largest] {
+            let owner = ValueOwner { server: ServerId(700), nodes: 2_048, key: vec![7; length].into() };
+            let attributes = owner.attributes();
+            assert!(attributes.iter().all(|(_, value)| value.len() <= limits::CELL_VALUE_BYTES_MAX));
+            let find = |id| attributes.iter().find(|(known, _)| *known == id);
+            assert_eq!(ValueOwner::of(|id| find(id).map(|(_, value)| &**value)), Some(owner));
+            // A part that is missing leaves none.
+            assert_eq!(ValueOwner::of(|id| find(id + 1).map(|(_, value)| &**value)), None);
+        }
+        assert_eq!(ValueOwner::of(|_| None), None);
+        assert_eq!(ValueOwner::of(|id| (id == 1).then_some(&[1, 0, 0][..])), None, "no nodes");
+    }
 
     #[test]
     fn large_values_round_trip_and_list_their_nodes() {

@@ -26,12 +26,12 @@ pub use answer::{Answer, AnswerWriter, Answers, CellValue, Cells, Followed, Move
 pub use bytes::{ByteReader, ByteWriter, Malformed};
 pub use destination::{Correction, Destination, EncodedDestination, GroupLocation};
 pub use heartbeat::ClientHeartbeat;
-pub use large_value::{LargeValue, NODE_PIECES, PIECE_BYTES};
+pub use large_value::{LargeValue, NODE_PIECES, OWNER_ATTRIBUTE, PIECE_BYTES, ValueOwner};
 pub use notice::Notice;
 pub use operation::{Attribute, Expect, NewNode, NodeKind, NodeOperation, Operations, WriteOperation};
 pub use participants::Participants;
 pub use peer_report::PeerReport;
 pub use read::{Direction, Question, Questions, Scan};
-pub use reply::{Reply, TransactionOutcome, Vote};
+pub use reply::{Reply, TransactionOutcome, ValueUse, Vote};
 pub use request::{Decision, ENDS_LEASE, Lookup, Request, Staged};
 pub use settled::{HorizonReport, SETTLED_EXCEPTIONS_MAX, SettledReport, TransactionList};

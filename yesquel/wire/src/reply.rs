@@ -37,6 +37,20 @@ pub enum TransactionOutcome {
     Forgotten,
 }
 
+/// What the group of a cell knows about the use of a long value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ValueUse {
+    /// A version of the cell refers to it.
+    Used,
+    /// No snapshot from this time on sees a version that refers to it.
+    Unused {
+        /// The time.
+        since: Timestamp,
+    },
+    /// A transaction that is not decided may refer to it, or create it.
+    Undecided,
+}
+
 /// A server's reply to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reply<'a> {
@@ -58,7 +72,8 @@ pub enum Reply<'a> {
     Committed(Timestamp),
     /// Reply to `Prepare`: yes, with the lower bound of the commit time.
     Voted(Timestamp),
-    /// Reply to `Decide`: the decision is durable.
+    /// Reply to `Decide`: the decision is durable. Reply to `DropValue`: the time is noted durably,
+    /// or there is no such value.
     Done,
     /// Reply to `Resolve`, and to `Prepare` if the outcome is known.
     Vote(Vote<'a>),
@@ -69,6 +84,8 @@ pub enum Reply<'a> {
     Forgotten(Timestamp),
     /// Reply to `Ended`: one flag for each transaction.
     Ended(&'a [u8]),
+    /// Reply to `ValueUse`, and to `DropValue` while the value is being created.
+    ValueUse(ValueUse),
     /// Reply to `Take`: the first of the numbers.
     Taken(u64),
     /// Reply to `Lease`: no other client commits within it after this time.
@@ -99,6 +116,9 @@ const VOTE_FORGOTTEN: u8 = 17;
 const COVERED: u8 = 18;
 const ENDED: u8 = 19;
 // 20 to 22 are corrections.
+const VALUE_USED: u8 = 23;
+const VALUE_UNUSED: u8 = 24;
+const VALUE_UNDECIDED: u8 = 25;
 
 impl<'a> Reply<'a> {
     /// Appends a reply to `Read`, whose answers `answer` writes.
@@ -172,6 +192,15 @@ impl<'a> Reply<'a> {
             Reply::Ended(flags) => {
                 writer.byte(ENDED).bytes(flags);
             }
+            Reply::ValueUse(ValueUse::Used) => {
+                writer.byte(VALUE_USED);
+            }
+            Reply::ValueUse(ValueUse::Unused { since }) => {
+                writer.byte(VALUE_UNUSED).timestamp(*since);
+            }
+            Reply::ValueUse(ValueUse::Undecided) => {
+                writer.byte(VALUE_UNDECIDED);
+            }
             Reply::Leased(at) => {
                 writer.byte(LEASED).timestamp(*at);
             }
@@ -223,6 +252,9 @@ impl<'a> Reply<'a> {
                 }
                 Reply::Ended(flags)
             }
+            VALUE_USED => Reply::ValueUse(ValueUse::Used),
+            VALUE_UNUSED => Reply::ValueUse(ValueUse::Unused { since: reader.timestamp()? }),
+            VALUE_UNDECIDED => Reply::ValueUse(ValueUse::Undecided),
             TAKEN => Reply::Taken(reader.number()?),
             LEASED => Reply::Leased(reader.timestamp()?),
             REPORT => Reply::Report(reader.bytes()?),
@@ -397,6 +429,9 @@ mod tests {
             Reply::Vote(Vote::Forgotten),
             Reply::Forgotten(at),
             Reply::Ended(&[0, 1, 1]),
+            Reply::ValueUse(ValueUse::Used),
+            Reply::ValueUse(ValueUse::Unused { since: at }),
+            Reply::ValueUse(ValueUse::Undecided),
             Reply::Taken(u64::MAX),
             Reply::Leased(Timestamp(7)),
             Reply::Report(b"{}"),

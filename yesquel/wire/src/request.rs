@@ -1,7 +1,7 @@
 //! Requests to a server.
 
 use crate::{
-    ByteReader, ByteWriter, Malformed, Operations, Participants, PeerReport, Question, Questions,
+    ByteReader, ByteWriter, LargeValue, Malformed, Operations, Participants, PeerReport, Question, Questions,
     TransactionList,
     greeting::{Role, may_send_for},
 };
@@ -126,6 +126,25 @@ pub enum Request<'a> {
         /// Its transactions.
         transactions: TransactionList<'a>,
     },
+    /// Tells the group of a long value's nodes that no snapshot from a time on sees the value, at the
+    /// group of its cell.
+    DropValue {
+        /// The first node.
+        value: NodeId,
+        /// Number of nodes.
+        nodes: u64,
+        /// The time.
+        since: Timestamp,
+    },
+    /// Asks the group of a cell whether a version of the cell refers to a long value.
+    ValueUse {
+        /// The root of the cell's tree.
+        root: NodeId,
+        /// The cell's key.
+        key: &'a [u8],
+        /// The value's first node.
+        value: NodeId,
+    },
     /// Takes unique numbers from a counter.
     Take {
         /// The node that the counter belongs to.
@@ -228,6 +247,8 @@ const RELEASE: u8 = 15;
 const INSPECT_AFTER: u8 = 16;
 const ENDED: u8 = 17;
 const DIRECTORY: u8 = 18;
+const DROP_VALUE: u8 = 19;
+const VALUE_USE: u8 = 20;
 
 /// Decodes a snapshot; zero is none.
 fn snapshot(reader: &mut ByteReader<'_>) -> Result<Option<Timestamp>, Malformed> {
@@ -298,6 +319,12 @@ impl<'a> Request<'a> {
             }
             Request::Ended { client, transactions } => {
                 writer.byte(ENDED).number(*client).bytes(transactions.bytes());
+            }
+            Request::DropValue { value, nodes, since } => {
+                writer.byte(DROP_VALUE).node(*value).number(*nodes).timestamp(*since);
+            }
+            Request::ValueUse { root, key, value } => {
+                writer.byte(VALUE_USE).node(*root).bytes(key).node(*value);
             }
             Request::Take { node, count, above } => {
                 writer.byte(TAKE).node(*node).number(*count).number(*above);
@@ -384,7 +411,8 @@ impl<'a> Request<'a> {
     }
 
     /// Whether a connection may send a request of these bytes: a client names its own transactions
-    /// only, and only servers may ask in the name of a participant, for ends, or report.
+    /// only, and only servers may ask in the name of a participant, for ends, about long values, or
+    /// report.
     pub fn is_permitted(bytes: &[u8], role: Role, client: u64) -> bool {
         let mut reader = ByteReader::new(bytes);
         match (role, reader.byte()) {
@@ -395,7 +423,7 @@ impl<'a> Request<'a> {
                 // What is malformed is refused as such.
                 reader.txn().map_or(true, is_own) && !(tag == RESOLVE && is_voter())
             }
-            (Role::Client, Ok(ENDED)) => false,
+            (Role::Client, Ok(ENDED | DROP_VALUE | VALUE_USE)) => false,
             (Role::Client, _) => !PeerReport::is_report(bytes),
             (Role::Peer, _) => true,
         }
@@ -462,6 +490,14 @@ impl<'a> Request<'a> {
                 client: reader.number()?,
                 transactions: TransactionList::decode(reader.bytes()?)?,
             },
+            DROP_VALUE => Request::DropValue {
+                value: reader.node()?,
+                nodes: LargeValue::read_nodes(&mut reader)?,
+                since: reader.timestamp()?,
+            },
+            VALUE_USE => {
+                Request::ValueUse { root: reader.node()?, key: reader.key()?, value: reader.node()? }
+            }
             TAKE => Request::Take { node: reader.node()?, count: reader.number()?, above: reader.number()? },
             INSPECT => Request::Inspect { tree: None },
             INSPECT_TREE => Request::Inspect { tree: Some(tree(&mut reader)?) },
@@ -554,6 +590,8 @@ mod tests {
                 seen,
             },
             Request::Release { holder: txn },
+            Request::DropValue { value: node, nodes: 2_048, since: seen },
+            Request::ValueUse { root: node, key: b"k", value: node },
             Request::Take { node, count: 100, above: u64::MAX },
             Request::Inspect { tree: None },
             Request::Inspect { tree: Some(TreeId::MAX) },

@@ -159,7 +159,11 @@ impl Peers {
                 Some(queue) => drop(queue.try_send(query)),
                 None => tracing::warn!(
                     server = query.server().0,
-                    "transactions stay undecided: the address of a participant is not known (--peer)"
+                    "{}: the address of a server is not known (--peer)",
+                    match query {
+                        PeerQuery::Vote(_) | PeerQuery::Ended(_) => "transactions stay undecided",
+                        PeerQuery::Value(_) => "pieces of long values stay uncollected",
+                    }
                 ),
             }
         }

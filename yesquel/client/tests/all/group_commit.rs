@@ -129,6 +129,49 @@ fn a_commit_takes_one_round_trip_and_two_messages_a_group() {
     assert_eq!(*checked.borrow(), 6);
 }
 
+/// Parts that were staged at a group to which the transaction writes nothing else commit with it, and
+/// so do those of a transaction that has nothing else.
+#[test]
+fn parts_at_a_group_without_other_operations_commit() {
+    let checked = Rc::new(RefCell::new(0));
+    let counted = Rc::clone(&checked);
+    run_tasks(1, move |_, task, network| {
+        let counted = Rc::clone(&counted);
+        Box::pin(async move {
+            if task != 0 {
+                return;
+            }
+            let client = Client::new(network, 1);
+            for written in [&[][..], &[0], &[2], &[0, 2]] {
+                let (value, mut staging) = (written.len().to_string(), client.staging());
+                let write = |key| {
+                    let (value, expect) = (value.as_bytes(), Expect::Any);
+                    WriteOperation::Put { key, value, expect, is_large: false }
+                };
+                let part = Operations::encode(&[NodeOperation { node: node(1), write: write(b"part") }]);
+                client.stage(&mut staging, ServerId(1), &part).await.unwrap();
+                let mut writes = Writes::new();
+                for server in written {
+                    writes.push(&NodeOperation { node: node(*server), write: write(b"row") });
+                }
+                client.commit_staged(None, &writes, &mut staging).await.unwrap();
+                for (server, key) in
+                    [(1, &b"part"[..])].into_iter().chain(written.iter().map(|s| (*s, &b"row"[..])))
+                {
+                    let question = Question::Lookup { node: node(server), key };
+                    let mut snapshot = None;
+                    let reading =
+                        client.read(&mut snapshot, ServerId(server as u16), &[question]).await.unwrap();
+                    let answer = reading.answers().unwrap().iter().next();
+                    assert_eq!(answer, Some(Answer::Value(value.as_bytes())), "{written:?}");
+                }
+                *counted.borrow_mut() += 1;
+            }
+        })
+    });
+    assert_eq!(*checked.borrow(), 4);
+}
+
 /// An update over n groups takes two round trips in the critical path: all groups are read at one
 /// snapshot in the first, and commit in the second. It sends three messages to each group.
 #[test]

@@ -337,6 +337,7 @@ impl Engine {
                         }
                     }
                 }
+                self.orphans_of_decision(at, prepared.pending.iter().map(|pending| pending.node));
             }
         }
         self.outcomes.decide(txn, end);

@@ -299,6 +299,14 @@ impl Engine {
                 Reply::Ended(&flags).write(&mut effects.bytes);
                 return Ok((self.lsn, ReplyDurability::Synced));
             }
+            Request::DropValue { value, nodes, since } => {
+                durability = ReplyDurability::Synced;
+                self.drop_value(now, (value, nodes), since, effects)
+            }
+            Request::ValueUse { root, key, value } => {
+                durability = ReplyDurability::Synced;
+                self.value_use(now, root, key, value)
+            }
             Request::Lease { holder, ranges, ms, wait_ms, seen } => {
                 self.check_disk()?;
                 self.witness(now, seen)?;

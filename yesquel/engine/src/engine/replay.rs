@@ -10,8 +10,9 @@ use crate::{
     record::{LogRecord, NO_TXN},
     snapshots::Readable,
     staging::OperationScript,
-    store::TreeEnd,
+    store::{TreeEnd, UnseenValue},
     transaction::{PendingWrite, PreparedTxn},
+    values::{DroppedValue, Orphan},
     write_target::PreparedOperation,
 };
 use rustc_hash::FxHashSet;
@@ -99,6 +100,12 @@ impl Engine {
         }
         for (tree, at) in self.store.dropped_after(low) {
             records.push(&LogRecord::TreeDropped { tree, at });
+        }
+        for (value, Orphan { nodes, since, .. }) in self.values.orphans() {
+            records.push(&LogRecord::ValueOrphaned { value, nodes: *nodes, since: *since });
+        }
+        for (value, DroppedValue { nodes, since }) in self.values.dropped() {
+            records.push(&LogRecord::DropValue { value, nodes: *nodes, since: *since });
         }
         self.outcome_records(&mut records);
         let mut prepared: Vec<TxnId> = self.prepared.keys().copied().collect();
@@ -217,7 +224,14 @@ impl Engine {
                 self.ceiling_before = *at;
             }
             LogRecord::Counter { node, next } => drop(self.counters.insert(*node, *next)),
-            LogRecord::LowWater { low, next } => self.snapshots.set(*low, *next),
+            LogRecord::LowWater { low, next } => self.move_mark(*low, *next),
+            LogRecord::DropValue { value, nodes, since } => self.apply_drop_value(*value, *nodes, *since),
+            LogRecord::ValueDropped { value } => self.values.remove_orphan(*value),
+            LogRecord::ValueOrphaned { value, nodes, since } => {
+                let unseen = UnseenValue { value: *value, nodes: *nodes, since: *since };
+                // It is on disk.
+                self.values.add_orphans([unseen], 0);
+            }
             LogRecord::Synced(is_synced) => self.is_synced = *is_synced,
             LogRecord::Node { node, items } => {
                 self.last_change = self.last_change.max(self.store.restore(*node, *items));
@@ -249,6 +263,7 @@ impl Engine {
         self.clock = HybridClock::above(start);
         self.snapshots.after_restart(start, self.settings.return_ms);
         self.store.look_for_empty();
+        self.values.ask_about(self.store.foreign_values());
         self.no_client_is_connected();
     }
 }

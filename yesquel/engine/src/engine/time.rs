@@ -184,6 +184,7 @@ impl Engine {
     pub(crate) fn raise_low_water(&mut self, now: Now, proposed: Readable, effects: &mut Effects) {
         let Readable { low, next } = self.snapshots.readable();
         let (queued, pinned) = self.store.garbage_waits();
+        let pinned = pinned || self.values.waits_for_mark();
         let helps = |from: Timestamp, to: Timestamp, waits| to > from && (self.last_change > from || waits);
         if !helps(low, proposed.low, queued || pinned) && !helps(next, proposed.next, queued) {
             return;
@@ -198,7 +199,7 @@ impl Engine {
 
     pub(crate) fn set_low_water(&mut self, Readable { low, next }: Readable, effects: &mut Effects) {
         self.log(&LogRecord::LowWater { low, next }, effects);
-        self.snapshots.set(low, next);
+        self.move_mark(low, next);
     }
 
     /// Returns the present by the server's clock.

@@ -145,6 +145,9 @@ impl Node {
                 at
             }
             NodeItem::Version { key, at, value } => {
+                if let Some(large) = value.filter(|value| value.is_large) {
+                    self.note_large(large.bytes);
+                }
                 self.put(at, key, value);
                 at
             }

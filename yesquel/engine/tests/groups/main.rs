@@ -9,4 +9,5 @@ mod copies;
 mod forgetting;
 mod queued;
 mod support;
+mod values;
 mod votes;

@@ -1,7 +1,7 @@
 //! Groups with one table each, whose questions reach each other at once.
 
 use std::collections::BTreeMap;
-use yesquel_engine::{Caller, Effects, Engine, EngineSettings, LogRecord, Now, ReplyDurability};
+use yesquel_engine::{Caller, Effects, Engine, EngineSettings, LogRecord, Now, ReplyDurability, ValueQuery};
 use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
     ByteWriter, Decision, Expect, NewNode, NodeKind, NodeOperation, Operations, Participants, Question,
@@ -131,6 +131,7 @@ impl Groups {
             self.groups[group].engine.on_vote(self.now, &query, &vote, &mut effects);
             self.settle(group, effects);
         }
+        self.relay_value_queries(group, effects.value_queries);
         for query in effects.end_queries {
             bytes.clear();
             query.write(&mut bytes);
@@ -138,6 +139,18 @@ impl Groups {
             let Reply::Ended(flags) = decoded(&answer) else { panic!("{:?}", decoded(&answer)) };
             let mut effects = Effects::default();
             self.groups[group].engine.on_ended(&query, flags, &mut effects);
+            self.settle(group, effects);
+        }
+    }
+
+    /// Lets the other groups answer messages about long values.
+    fn relay_value_queries(&mut self, group: usize, queries: Vec<ValueQuery>) {
+        for query in queries {
+            let mut bytes = Vec::new();
+            query.write(&mut bytes);
+            let Some(answer) = self.relay(usize::from(query.server.0), &bytes) else { continue };
+            let mut effects = Effects::default();
+            self.groups[group].engine.on_value_reply(&query, &decoded(&answer), &mut effects);
             self.settle(group, effects);
         }
     }
@@ -189,6 +202,18 @@ impl Groups {
         let of = &mut self.groups[group];
         let written = crate::common::write(&mut of.engine.checkpoint());
         of.engine = crate::common::start(settings(group, self.memory_bytes_max), &written, &of.log);
+    }
+
+    /// Makes a group's engine again, from its log or from a checkpoint of the present.
+    pub(crate) fn made_again(&self, group: usize, from_checkpoint: bool) -> Engine {
+        let of = &self.groups[group];
+        let settings = settings(group, self.memory_bytes_max);
+        if from_checkpoint {
+            return crate::common::restore(settings, &crate::common::write(&mut of.engine.checkpoint()));
+        }
+        let mut engine = Engine::new(settings);
+        of.log.iter().for_each(|record| engine.replay(&LogRecord::decode(record).unwrap()));
+        engine
     }
 
     pub(crate) fn disconnect(&mut self, connection: u64) {

@@ -180,6 +180,27 @@ fn what_the_old_release_writes_after_an_interruption_counts() {
     }
 }
 
+/// The first node of each old long value names its cell.
+#[test]
+fn the_owners_of_old_values_are_named() {
+    let disk = disk_with(&old_files("server-0"));
+    run(&disk).unwrap();
+    let machine = check_new(&disk, 0, &old_state(&old_files("server-0"), 0));
+    let group = disk.subfolder(&group_folder(machine.membership.home_group));
+    let last = checkpoint::list(&group).unwrap().pop().unwrap();
+    let identity = identity(machine.membership.cluster, machine.membership.home_group);
+    let (mut owned, mut referred) = (0, 0);
+    checkpoint::read(&group, identity, last, |record| {
+        // A node of pieces is one record, or begins with one.
+        let record = format!("{:?}", LogRecord::decode(record).unwrap());
+        referred += record.matches("is_large: true").count();
+        owned += usize::from(record.contains("kind: Value") && record.contains("Attribute { id: 1"));
+        Ok(())
+    })
+    .unwrap();
+    assert!(owned > 0 && owned == referred, "{owned} of {referred} values name their cells");
+}
+
 /// Folders of early versions do not state their server.
 #[test]
 fn a_folder_without_owner_is_that_of_its_nodes() {

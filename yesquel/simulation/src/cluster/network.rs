@@ -16,8 +16,11 @@ use yesquel_wire::{ClientHeartbeat, Correction, Reply, Request};
 /// The connection number of a server's calls to itself.
 pub(super) const OWN: u64 = LOCAL_CONNECTION;
 
+/// How often what must arrive behind a message looks whether that has arrived.
+const FIRST_POLL_US: u64 = 50;
+
 /// The number by which a server knows a connection.
-fn connection_of(link: usize) -> u64 {
+pub(super) fn connection_of(link: usize) -> u64 {
     link as u64 + 1
 }
 
@@ -134,7 +137,7 @@ impl Cluster {
     }
 
     /// The open connection between two, made if it can be.
-    fn link(&mut self, peer: usize, server: usize) -> Option<usize> {
+    pub(super) fn link(&mut self, peer: usize, server: usize) -> Option<usize> {
         if let Some(link) = self.open.get(&(peer, server)) {
             return Some(*link);
         }
@@ -274,11 +277,12 @@ impl Cluster {
         if index > lane.limit || !goes_on {
             return;
         }
-        if lane.arrived < index {
-            return self.after(1, SimulationEvent::Copy { link, index, copy });
-        }
+        let has_first = lane.arrived >= index;
         if let Some(until_us) = self.partitioned_until(peer, server) {
             return self.after(until_us - self.now_us(), SimulationEvent::Copy { link, index, copy });
+        }
+        if !has_first {
+            return self.after(FIRST_POLL_US, SimulationEvent::Copy { link, index, copy });
         }
         self.counts.copies += 1;
         match copy {
@@ -301,7 +305,7 @@ impl Cluster {
         }
         if index > requests.arrived + 1 {
             // Earlier messages are still waiting.
-            return self.after(1, SimulationEvent::Message { link, index, body });
+            return self.after(FIRST_POLL_US, SimulationEvent::Message { link, index, body });
         }
         self.links[link].requests.arrived = index;
         let connection = connection_of(link);
@@ -346,7 +350,7 @@ impl Cluster {
             return self.after(until_us - self.now_us(), SimulationEvent::Reply { link, index, call, bytes });
         }
         if index > replies.arrived + 1 {
-            return self.after(1, SimulationEvent::Reply { link, index, call, bytes });
+            return self.after(FIRST_POLL_US, SimulationEvent::Reply { link, index, call, bytes });
         }
         self.links[link].replies.arrived = index;
         self.links[link].calls.retain(|waiting| *waiting != call);
@@ -440,7 +444,7 @@ impl Cluster {
             return self.after(until_us - self.now_us() + 1, SimulationEvent::Disconnected { link });
         }
         if requests.arrived < requests.limit.min(requests.sent) {
-            return self.after(1, SimulationEvent::Disconnected { link });
+            return self.after(FIRST_POLL_US, SimulationEvent::Disconnected { link });
         }
         self.links[link].has_ended = true;
         self.servers[server].laws.on_disconnected(connection_of(link));

@@ -8,6 +8,30 @@ use yesquel_engine::Caller;
 use yesquel_node::{Filled, NoticeSockets, ReplySink, write_notices};
 use yesquel_wire::frame::Inbox;
 
+/// Bits of a reply's number that are the number of its call.
+const CALL_BITS: u32 = 32;
+
+/// Numbers by which replies travel on connections. A server answers a copy of a request as well, so
+/// that two replies to one call may leave together, and the pieces of long ones take turns. Under the
+/// number of the call, the pieces of both would form one message. A client of sockets uses no number
+/// again before its reply is complete.
+#[derive(Default)]
+pub(super) struct ReplyNumbers(u64);
+
+impl ReplyNumbers {
+    /// Gives a reply a number that no other one of its server has.
+    fn number(&mut self, caller: Caller) -> Caller {
+        debug_assert_eq!(caller.request >> CALL_BITS, 0, "the number of a call");
+        self.0 += 1;
+        Caller { request: self.0 << CALL_BITS | caller.request, ..caller }
+    }
+
+    /// Returns the call of a reply.
+    fn call(number: u64) -> u64 {
+        number & ((1 << CALL_BITS) - 1)
+    }
+}
+
 /// What a step leaves for a connection.
 pub(super) enum StepOutput {
     Reply(Caller, Vec<u8>),
@@ -66,19 +90,23 @@ impl Cluster {
                         self.complete(caller.request, Ok(reply));
                         continue;
                     }
-                    if let Some(place) = place_of(caller.connection) {
-                        self.note_watch_reply(place, &reply);
-                    }
+                    let caller = match place_of(caller.connection) {
+                        Some(place) => {
+                            self.note_watch_reply(place, &reply);
+                            caller
+                        }
+                        None => self.servers[at].reply_numbers.number(caller),
+                    };
                     self.servers[at].outgoing.deliver(caller, &reply);
                 }
             }
-            if is_between && self.servers[at].unwritten.is_empty() {
+            if is_between && !self.servers[at].is_interrupted {
                 self.write_outputs(at);
             }
         }
         match is_later {
             // It goes on later.
-            _ if !self.servers[at].unwritten.is_empty() => {}
+            _ if self.servers[at].is_interrupted => {}
             None => self.write_outputs(at),
             Some(us) => {
                 let epoch = self.servers[at].epoch;
@@ -97,6 +125,7 @@ impl Cluster {
     /// The thread of a server's sockets writes what waits.
     pub(super) fn sockets(&mut self, at: usize, epoch: u64) {
         if self.is_up(at, epoch) {
+            self.servers[at].is_interrupted = false;
             self.write_outputs(at);
         }
     }
@@ -113,26 +142,32 @@ impl Cluster {
                 let of = &mut self.servers[at];
                 of.outgoing.take_dirty(&mut of.unwritten);
                 of.unwritten.reverse();
+                if self.interrupt(at) {
+                    return;
+                }
             }
             while let Some(connection) = self.servers[at].unwritten.pop() {
                 out.clear();
                 while self.servers[at].outgoing.fill(connection, &mut out) == Filled::Replies {}
                 self.write_replies(connection, &out);
-                if self.is_interrupted(at) {
+                if self.interrupt(at) {
                     return;
                 }
             }
         }
     }
 
-    /// Whether the thread of the sockets is interrupted between two connections, and goes on later.
-    fn is_interrupted(&mut self, at: usize) -> bool {
-        let of = &self.servers[at];
-        let (epoch, left) = (of.epoch, of.unwritten.len() as u64);
+    /// Whether the thread of the sockets is interrupted before or after a connection, and goes on later:
+    /// other threads leave more for it meanwhile.
+    fn interrupt(&mut self, at: usize) -> bool {
+        let of = &mut self.servers[at];
+        of.rounds += 1;
+        let (epoch, rounds) = (of.epoch, of.rounds);
         let us = self
-            .drawn([12, at as u64, epoch, of.rounds << 8 | left])
-            .and_then(|mut random| (left > 0 && random.next(4) == 0).then(|| random.next(2_000)));
+            .drawn([12, at as u64, epoch, rounds])
+            .and_then(|mut random| (random.next(5) == 0).then(|| random.next(4_000)));
         us.into_iter().for_each(|us| self.after(us, SimulationEvent::Sockets { server: at, epoch }));
+        self.servers[at].is_interrupted = us.is_some();
         us.is_some()
     }
 
@@ -147,7 +182,38 @@ impl Cluster {
         }
         let mut inbox = Inbox::default();
         inbox.feed(frames);
-        let taken = inbox.take(|request, reply| self.reply(Caller { connection, request }, reply.to_vec()));
+        let taken = inbox.take(|number, reply| {
+            let caller = Caller { connection, request: ReplyNumbers::call(number) };
+            self.reply(caller, reply.to_vec());
+        });
         assert_eq!(taken, Ok(()), "the frames of a server");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::network::connection_of;
+
+    #[test]
+    fn the_replies_to_a_request_and_its_copy_are_not_mixed() {
+        let mut cluster = Cluster::new(&[]);
+        cluster.start(0);
+        let (call, link) = (cluster.new_call(None), cluster.link(0, 0).unwrap());
+        let caller = Caller { connection: connection_of(link), request: call };
+        // Several pieces each; the thread of the sockets runs after both.
+        let sent: Vec<Vec<u8>> = [1, 2].map(|byte| vec![byte; 40_000]).into();
+        let outputs = StepOutputs::default();
+        sent.iter().for_each(|reply| outputs.deliver(caller, reply));
+        cluster.pass_on(0, outputs);
+        let mut arrived = Vec::new();
+        while arrived.len() < sent.len() {
+            match cluster.schedule.next() {
+                Some(SimulationEvent::Reply { call: of, bytes, .. }) if of == call => arrived.push(bytes),
+                Some(_) => {}
+                None => break,
+            }
+        }
+        assert!(arrived == sent, "{:?}", arrived.iter().map(Vec::len).collect::<Vec<_>>());
     }
 }

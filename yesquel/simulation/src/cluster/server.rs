@@ -7,7 +7,7 @@ use super::{
     Cluster, SharedCluster, SimulationEvent,
     laws::ServerLaws,
     network::{OWN, link_of},
-    outgoing::StepOutputs,
+    outgoing::{ReplyNumbers, StepOutputs},
     peer_of_server,
 };
 use crate::disk::SimulatedDisk;
@@ -83,10 +83,13 @@ pub(crate) struct SimulatedServer {
     /// What the thread of its sockets has not written, and where it is amid connections.
     pub(super) outgoing: ReplyQueues,
     pub(super) unwritten: Vec<u64>,
+    pub(super) reply_numbers: ReplyNumbers,
     /// Number of steps that left something for connections.
     pub(super) rounds: u64,
     /// Where it listens.
     pub(super) address: usize,
+    /// The thread of its sockets is interrupted, and goes on later.
+    pub(super) is_interrupted: bool,
     /// Its process is stopped until then.
     pub(super) frozen_until_us: u64,
     pub(super) checkpoint_bytes: u64,
@@ -117,8 +120,10 @@ impl SimulatedServer {
             was_ahead: false,
             outgoing: ReplyQueues::default(),
             unwritten: Vec::new(),
+            reply_numbers: ReplyNumbers::default(),
             rounds: 0,
             address: number,
+            is_interrupted: false,
             frozen_until_us: 0,
             checkpoint_bytes: u64::MAX,
             segment_bytes: u64::MAX,
@@ -135,7 +140,8 @@ impl SimulatedServer {
     fn settings(&self) -> EngineSettings {
         EngineSettings {
             server: ServerId(self.number as u16),
-            recover_after_ms: 200,
+            // Some servers recover before those behind them, in group order.
+            recover_after_ms: [50, 400, 200][self.number % 3],
             grace_ms: 2_000,
             // Snapshots of some servers outlive a restart.
             return_ms: 1_000 * ((self.number as u64 + 1) % 2),
@@ -144,8 +150,8 @@ impl SimulatedServer {
             node_load_max: 5,
             outcomes_kept_ms: self.kept_ms,
             // At some servers few nodes can be watched.
-            watched_nodes_max: 2 + 5 * (self.number % 3),
-            watches_max: 3 + 7 * ((self.number + 1) % 3),
+            watched_nodes_max: 3 + 5 * (self.number % 3),
+            watches_max: 5 + 7 * ((self.number + 1) % 3),
             ..EngineSettings::default()
         }
     }
@@ -420,7 +426,7 @@ impl Cluster {
         if let Some(seed) = power {
             server.disk.crash(&mut Random::new(seed));
         }
-        (server.outgoing, server.unwritten) = Default::default();
+        (server.outgoing, server.unwritten, server.is_interrupted) = Default::default();
         self.changed.push(at);
         self.processes[peer_of_server(at)].routes.clear();
         self.close_all_notices(|_, server| server == at);

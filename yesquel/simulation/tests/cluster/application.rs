@@ -12,20 +12,30 @@ use yesquel_engine::Techniques;
 use yesquel_model::{Refusal, ServerId};
 use yesquel_node::{Maintainer, MaintenanceStep};
 use yesquel_simulation::{
-    Application, Cluster, EventCounts, InjectedFault, LocalTransport, Network, SharedCluster, TASKS,
-    TASKS_PER_PROCESS, TaskFuture, next_work, run,
+    Application, Cluster, EventCounts, InjectedFault, LocalTransport, Network, SERVERS_MAX, SharedCluster,
+    TASKS, TASKS_PER_PROCESS, TaskFuture, next_work, run,
 };
-use yesquel_tree::{TreeError, Trees, WatchLimits};
+use yesquel_tree::{Tree, TreeError, Trees, ValuePlacement, WatchLimits};
 
 /// Rounds of background work without a wait, after which splits count as endless.
 const ROUNDS_MAX: usize = 200;
 /// Limits of a process that soon has as many watched leaves as it may.
 const FEW_WATCHES: WatchLimits =
-    WatchLimits { bytes_max: 2_000, leaves_max: 3, kept_for: Duration::from_millis(300) };
+    WatchLimits { bytes_max: 2_000, leaves_max: 3, kept_for: Duration::from_millis(300), reads_max: 64 };
 /// The observer's number among the tasks.
 const OBSERVER: usize = TASKS;
 
 const _: () = assert!(PERMANENT < SLOTS);
+
+/// Places long values by their trees and keys, at all servers.
+fn spread<const SERVERS: usize>(tree: Tree, key: &[u8]) -> ServerId {
+    let sum = key.iter().fold(tree.root().tree.number(), |sum, byte| sum + u64::from(*byte));
+    ServerId((sum % SERVERS as u64) as u16)
+}
+
+/// Placements by the number of servers, less one.
+const VALUE_PLACEMENTS: [ValuePlacement; SERVERS_MAX] =
+    [spread::<1>, spread::<2>, spread::<3>, spread::<4>, spread::<5>, spread::<6>, spread::<7>, spread::<8>];
 
 struct TreeClients {
     cluster: SharedCluster,
@@ -49,10 +59,15 @@ impl Application for TreeClients {
 
     fn process(&self, process: usize, network: Network, client: u64) -> [TaskFuture; TASKS_PER_PROCESS] {
         self.workload.borrow_mut().process_started(process);
-        let trees = Rc::new(Trees::new(Client::new(network, client)));
-        if process == 0 {
-            trees.limit_watched(FEW_WATCHES);
+        let mut trees = Trees::new(Client::new(network, client));
+        trees.place_values(VALUE_PLACEMENTS[self.cluster.borrow().server_count() - 1]);
+        match process {
+            0 => trees.limit_watched(FEW_WATCHES),
+            // Leaves that change are watched again at once.
+            1 => trees.limit_watched(WatchLimits { reads_max: 1, ..WatchLimits::default() }),
+            _ => {}
         }
+        let trees = Rc::new(trees);
         std::array::from_fn(|number| -> TaskFuture {
             let task = process * TASKS_PER_PROCESS + number;
             let (cluster, workload) = (Rc::clone(&self.cluster), Rc::clone(&self.workload));

@@ -11,6 +11,10 @@ use yesquel_model::{Key, KeyRange, ServerId, Timestamp};
 use yesquel_simulation::{Network, ProtocolPath, SharedCluster, pause};
 use yesquel_tree::{Savepoint, Tree, TreeError, TreeTransaction, Trees};
 
+/// How long tasks wait for each other.
+const MEET_POLLS: usize = 100;
+const MEET_POLL_US: u64 = 500;
+
 /// The key of a number.
 pub(crate) fn key(number: u64) -> Key {
     // Of several lengths; some are prefixes of others.
@@ -114,9 +118,13 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// The tree in a slot, if the transaction has not replaced it.
+    /// The tree in a slot, if the transaction has not replaced it. Behind the slots are those that
+    /// were in them before, which were dropped.
     fn tree(&mut self, slot: usize) -> Option<Tree> {
         let replaced = self.open().replaced;
+        if let Some(before) = slot.checked_sub(SLOTS) {
+            return self.workload().replaced[before].filter(|_| replaced.is_none());
+        }
         let tree = self.workload().slots[slot];
         if replaced.is_some_and(|(of, _)| of == slot) { None } else { Some(tree) }
     }
@@ -262,6 +270,10 @@ impl<'a> Worker<'a> {
                 self.use_watched(*slot, *only_reads);
                 Ok(())
             }
+            Act::Meet { number, tasks } => {
+                self.meet(*number, *tasks).await;
+                Ok(())
+            }
             Act::Savepoint | Act::RollbackTo => {
                 self.savepoint(matches!(act, Act::Savepoint));
                 Ok(())
@@ -277,6 +289,18 @@ impl<'a> Worker<'a> {
         };
         if let Err(error) = done {
             self.close(End::Failed(error));
+        }
+    }
+
+    /// Waits until so many tasks have come to a place. Their processes may be dead or stopped.
+    async fn meet(&mut self, number: usize, tasks: usize) {
+        *self.workload().arrived.entry(number).or_default() += 1;
+        let (workload, Some(cluster)) = (self.workload, self.cluster) else { return };
+        for _ in 0..MEET_POLLS {
+            if workload.borrow().arrived.get(&number).is_some_and(|arrived| *arrived >= tasks) {
+                return;
+            }
+            pause(cluster, MEET_POLL_US).await;
         }
     }
 
@@ -405,7 +429,7 @@ impl<'a> Worker<'a> {
                     *committed = (*committed).max(at);
                 }
                 if let Some((slot, new)) = replaced {
-                    workload.slots[slot] = new;
+                    workload.replaced[slot] = Some(std::mem::replace(&mut workload.slots[slot], new));
                     workload.counts.drops += 1;
                 }
                 workload.counts.committed += 1;

@@ -9,13 +9,19 @@ use yesquel_model::Timestamp;
 #[derive(Default)]
 pub(crate) struct FloatingReads<'a> {
     open: BTreeMap<usize, Vec<&'a Observation>>,
+    /// The place of each transaction among those whose commits were acknowledged.
+    places: BTreeMap<usize, usize>,
     /// What was wrong at the last time.
     wrong: BTreeMap<usize, String>,
 }
 
 impl<'a> FloatingReads<'a> {
-    pub(crate) fn new(observations: impl Iterator<Item = &'a Observation>) -> FloatingReads<'a> {
-        let mut reads = FloatingReads::default();
+    pub(crate) fn new(
+        history: &History,
+        observations: impl Iterator<Item = &'a Observation>,
+    ) -> FloatingReads<'a> {
+        let places = history.committed.iter().enumerate().map(|(place, number)| (*number, place));
+        let mut reads = FloatingReads { places: places.collect(), ..FloatingReads::default() };
         observations.for_each(|one| reads.open.entry(one.attempt).or_default().push(one));
         reads
     }
@@ -34,8 +40,8 @@ impl<'a> FloatingReads<'a> {
         later: &[(Timestamp, usize)],
         sent: &[Vec<Effect>],
     ) {
-        let wrong = &mut self.wrong;
-        self.open.retain(|number, observations| {
+        let FloatingReads { open, places, wrong } = self;
+        open.retain(|number, observations| {
             let Attempt { first, floating: Some(server), .. } = &history.attempts[*number] else {
                 return true;
             };
@@ -43,9 +49,9 @@ impl<'a> FloatingReads<'a> {
             if later.first().is_some_and(|(next, _)| *next <= least) {
                 return true;
             }
-            let acknowledged = &history.committed[..first.commits];
+            let is_acknowledged = |other| places.get(other).is_some_and(|place| *place < first.commits);
             let mut seen = None;
-            for (_, other) in later.iter().filter(|(_, other)| acknowledged.contains(other)) {
+            for (_, other) in later.iter().filter(|(_, other)| is_acknowledged(other)) {
                 let here = sent[*other].iter().filter(|effect| effect.tree().root().server == *server);
                 for effect in here {
                     apply(seen.get_or_insert_with(|| state.clone()), effect);

@@ -12,15 +12,19 @@
 
 mod application;
 mod clients;
+mod contention;
+mod draw;
 mod floating;
 mod laws;
 mod reference;
 mod steps;
+mod watching;
 mod workload;
 
 use application::run_steps;
+use draw::steps;
 use std::sync::Mutex;
-use steps::{Step, steps};
+use steps::Step;
 use workload::WorkCounts;
 use yesquel_seeds::check_steps;
 use yesquel_simulation::EventCounts;

@@ -8,10 +8,10 @@ use std::{
     fmt,
 };
 use yesquel_client::{CommitError, RequestError};
-use yesquel_model::{Conflict, Key, KeyRange, Refusal, ServerId, Timestamp, TxnId, limits};
+use yesquel_model::{Conflict, Key, KeyRange, Refusal, ServerId, Timestamp, TxnId};
 use yesquel_simulation::{LogFact, outcomes};
 use yesquel_tree::{Tree, TreeError};
-use yesquel_wire::{NODE_PIECES, PIECE_BYTES, Request};
+use yesquel_wire::Request;
 
 /// The effect of a transaction on a tree.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,6 +29,11 @@ impl Effect {
             Effect::Create(tree) | Effect::Drop(tree) => *tree,
             Effect::Write(tree, ..) | Effect::Clear(tree, _) | Effect::Guard(tree, _) => *tree,
         }
+    }
+
+    /// Whether it writes a long value.
+    fn is_long(&self) -> bool {
+        matches!(self, Effect::Write(.., Some(value)) if value.nodes() > 0)
     }
 
     /// Whether the two effects conflict, by the table in `docs/yesquel/nodes.md`.
@@ -281,6 +286,10 @@ impl History {
         self.current.remove(&attempt.task);
         let End::Committed(at) = attempt.end else { return };
         self.committed.push(number);
+        // The nodes of long values may be at any server.
+        if attempt.effects.iter().any(Effect::is_long) {
+            return;
+        }
         let mut servers = attempt.effects.iter().map(|effect| effect.tree().root().server);
         // Of several participants, one may not have applied the commit yet, nor its clock.
         if let Some(server) = servers.next().filter(|server| servers.all(|other| other == *server)) {
@@ -389,11 +398,8 @@ impl History {
                 self.justify(number, error, &commits, &sent);
             }
         }
-        let nodes = |value: &Value| {
-            let is_long = value.length > limits::CELL_VALUE_BYTES_MAX;
-            if is_long { value.length.div_ceil(PIECE_BYTES * NODE_PIECES) as u64 } else { 0 }
-        };
-        left.into_iter().map(|(tree, content)| (tree, content.values().map(nodes).sum())).collect()
+        let nodes = |content: BTreeMap<Key, Value>| content.values().map(|value| value.nodes()).sum();
+        left.into_iter().map(|(tree, content)| (tree, nodes(content))).collect()
     }
 
     /// Replays commits and reads in the order of their times and checks the reads.
@@ -406,7 +412,7 @@ impl History {
         observations.sort_by_key(|(snapshot, _)| *snapshot);
         let mut observations = observations.into_iter().peekable();
         let floating = self.observations.iter().filter(|one| snapshot_of(one).is_none());
-        let mut floating = FloatingReads::new(floating);
+        let mut floating = FloatingReads::new(self, floating);
         for (place, (at, number)) in commits.iter().enumerate() {
             while let Some((snapshot, observation)) = observations.next_if(|(snapshot, _)| snapshot < at) {
                 self.check(observation, snapshot, &state);

@@ -2,9 +2,13 @@
 
 use crate::{
     reference::History,
-    steps::{Act, Step},
+    steps::{Act, SLOTS, Step},
 };
-use std::{cell::RefCell, collections::VecDeque, rc::Rc};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, VecDeque},
+    rc::Rc,
+};
 use yesquel_model::ServerId;
 use yesquel_model::Timestamp;
 use yesquel_simulation::{InjectedFault, PROCESSES, TASKS, process_of};
@@ -46,6 +50,10 @@ pub(crate) struct Workload {
     programs: Vec<VecDeque<(u64, Act)>>,
     /// The trees by slot, known to all clients.
     pub(crate) slots: Vec<Tree>,
+    /// The tree that was in each slot before.
+    pub(crate) replaced: [Option<Tree>; SLOTS],
+    /// Number of tasks that have come to each place where they meet.
+    pub(crate) arrived: BTreeMap<usize, usize>,
     pub(crate) history: History,
     /// Latest commit that was acknowledged to each process in its current life.
     committed: [Timestamp; PROCESSES],
@@ -70,6 +78,8 @@ impl Workload {
         Workload {
             programs,
             slots: Vec::new(),
+            replaced: [None; SLOTS],
+            arrived: BTreeMap::new(),
             history: History::new(has_faults, disk_failures.collect()),
             committed: Default::default(),
             counts: WorkCounts::default(),

@@ -5,7 +5,7 @@ use super::TreeTransaction;
 use crate::{
     Tree, TreeError,
     cache::{Goal, Guess},
-    large::LargeValues,
+    large::{LargeValues, operations_of},
     split::Split,
     write::BufferedWrite,
 };
@@ -13,7 +13,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 use yesquel_client::{CommitError, StagedWrites, Writes};
 use yesquel_model::{Conflict, Key, KeyRange, NodeId, Refusal, ServerId, Timestamp, limits};
 use yesquel_transport::Transport;
-use yesquel_wire::{LargeValue, NewNode, NodeKind, NodeOperation, PIECE_BYTES, WriteOperation};
+use yesquel_wire::{LargeValue, NewNode, NodeKind, NodeOperation, WriteOperation};
 
 /// Maximum number of times a commit is sent again because a key has moved.
 const MOVES_MAX: usize = 1000;
@@ -28,7 +28,7 @@ impl<T: Transport> TreeTransaction<'_, T> {
             for (key, write) in writes {
                 let length = write.value.as_ref().map_or(0, |value| value.len());
                 if length > limits::CELL_VALUE_BYTES_MAX {
-                    let large = self.trees.name(Tree::at(*root), length).await?;
+                    let large = self.trees.name(Tree::at(*root), key, length).await?;
                     larges.insert((*root, key.clone()), large);
                 }
             }
@@ -217,8 +217,8 @@ impl<T: Transport> TreeTransaction<'_, T> {
 
 /// Returns the number of operations of large values at a server, which come first.
 fn staged_operations(larges: &LargeValues, server: ServerId) -> u64 {
-    let here = larges.values().filter(|large| large.server == server);
-    here.map(|large| large.nodes() + large.length.div_ceil(PIECE_BYTES as u64)).sum()
+    let here = larges.iter().filter(|(_, large)| large.server == server);
+    here.map(|((_, key), large)| operations_of(large, key)).sum()
 }
 
 /// Leaves found, by root and least key.

@@ -218,6 +218,42 @@ fn a_split_elsewhere_does_not_end_a_transaction_with_a_long_value() {
     assert_eq!(block_on(txn.get(second, &[3])).unwrap().as_deref(), Some(&b"other"[..]));
 }
 
+/// The nodes of long values may be at another server than the leaf; the transaction writes nothing
+/// else there.
+#[test]
+fn the_nodes_of_a_long_value_may_be_at_another_server() {
+    let both = Both::new();
+    let (mut trees, reader) = (both.trees(1), both.trees(2));
+    trees.place_values(|tree, key| ServerId((tree.root().server.0 + u16::from(key[0])) % 2));
+    let all = [0, 1].map(|server| block_on(trees.create(ServerId(server))).unwrap());
+    // A key whose owner takes several attributes, and a value of two nodes.
+    let long_key = [[1; 100_000].as_slice(), b"key"].concat();
+    let longer = vec![9; 600_000];
+    let mut written: Vec<(Tree, &[u8], &[u8])> = Vec::new();
+    for tree in all {
+        written.extend([(tree, &[0][..], &LONG[..]), (tree, &[1], &LONG), (tree, &long_key, &longer)]);
+    }
+    for (tree, key, value) in &written {
+        let mut txn = trees.begin();
+        txn.put(*tree, key, value).unwrap();
+        block_on(txn.commit()).unwrap();
+    }
+    let mut txn = trees.begin();
+    written.iter().for_each(|(tree, key, value)| txn.put(*tree, key, value).unwrap());
+    block_on(txn.commit()).unwrap();
+    for server in 0..2 {
+        let values =
+            both.servers[server].core().status().trees.iter().map(|tree| tree.values).collect::<Vec<_>>();
+        // One of the own tree, and two nodes and one of the other, twice: the first are not collected.
+        assert_eq!(values.iter().sum::<u64>(), 2 * 4, "{values:?}");
+    }
+    let mut txn = reader.begin();
+    for (tree, key, value) in &written {
+        let found = block_on(txn.get(*tree, key)).unwrap();
+        assert!(found.as_deref() == Some(*value), "{}", key.len());
+    }
+}
+
 /// Servers number issuers independently: equal numbers occur.
 #[test]
 fn each_server_numbers_its_nodes_independently() {

@@ -89,7 +89,12 @@ fn messages() -> Vec<Message> {
         Request::InspectAfter { node },
         Request::Directory,
     ];
+    let for_servers = [
+        Request::DropValue { value: node, nodes: 1, since: birth() },
+        Request::ValueUse { root: node, key: b"k", value: node },
+    ];
     let mut all: Vec<Message> = for_all.iter().map(|request| message(request, true)).collect();
+    all.extend(for_servers.iter().map(|request| message(request, false)));
     all.extend([OWN, OTHER].map(|client| message(&ended(client), false)));
     all.push(("a report".to_owned(), report.encode(), false));
     all.extend(of_transaction(OWN, true));
