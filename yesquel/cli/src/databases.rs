@@ -3,7 +3,7 @@
 use crate::{connect::ServerArguments, failure::CliError};
 use clap::{Args, Subcommand};
 use std::io::{BufRead, IsTerminal, Write};
-use yesquel::Placement;
+use yesquel::{Database, Placement};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DatabasesCommand {
@@ -37,7 +37,8 @@ pub(crate) struct CreateArguments {
     #[command(flatten)]
     named: DatabaseArguments,
     /// Group of the database: local (the server's own), spread (with the fewest databases), load
-    /// (with the least memory), or a number
+    /// (with the least memory), or a number. Over several groups its tables are distributed: tables
+    /// (all groups), or their numbers, as in 0,2,5
     #[arg(long, value_name = "PLACEMENT", default_value = "local")]
     placement: Placement,
 }
@@ -58,7 +59,7 @@ pub(crate) fn run(command: &DatabasesCommand) -> Result<(), CliError> {
             named: DatabaseArguments { server, name },
             placement,
         }) => {
-            server.connect()?.create_database_at(name, *placement)?;
+            server.connect()?.create_database_at(name, placement)?;
             Ok(())
         }
         DatabasesCommand::Drop(DropArguments { named: DatabaseArguments { server, name }, yes }) => {
@@ -76,18 +77,29 @@ fn list(ListArguments { server, json }: &ListArguments) -> Result<(), CliError> 
     let store = server.connect()?;
     let mut all = serde_json::Map::new();
     for name in store.databases()? {
-        let maps = store.database(&name)?.maps()?;
-        let maps: Vec<String> = maps.into_iter().map(|(name, _)| name).collect();
+        let database = store.database(&name)?;
+        let maps: Vec<String> = database.maps()?.into_iter().map(|(name, _)| name).collect();
         if *json {
             all.insert(name, maps.into());
         } else {
-            writeln!(anstream::stdout(), "{name}  {}", maps.join(" "))?;
+            writeln!(anstream::stdout(), "{name}{}  {}", groups(&database), maps.join(" "))?;
         }
     }
     if *json {
         writeln!(anstream::stdout(), "{}", serde_json::Value::Object(all))?;
     }
     Ok(())
+}
+
+/// Names the groups of a database with several.
+fn groups(database: &Database) -> String {
+    match database.groups() {
+        [_] => String::new(),
+        groups => {
+            let groups: Vec<String> = groups.iter().map(|group| group.0.to_string()).collect();
+            format!(" (groups {})", groups.join(","))
+        }
+    }
 }
 
 /// Asks for confirmation on a terminal.

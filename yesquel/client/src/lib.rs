@@ -20,7 +20,7 @@ mod writes;
 pub use counters::{SentCounters, SentCounts};
 pub use error::{CommitError, RequestError};
 pub use in_flight::SnapshotHold;
-pub use lease::LeaseHolder;
+pub use lease::{LeaseHolder, LeaseRanges};
 pub use parallel_read::ServerQuestions;
 pub use read_view::{ProofOutcome, ReadView};
 pub use staging::StagedWrites;
@@ -214,7 +214,9 @@ impl<T: Transport> Client<T> {
                 // It is rare, and its state would make the state of each read larger.
                 Box::pin(self.wait_for_notices(server)).await;
             }
-            if let Some(reply) = self.on_reply(read_view, server, questions.len(), bytes)? {
+            let reply = self.on_reply(read_view, server, questions.len(), bytes);
+            read_view.settle_answers();
+            if let Some(reply) = reply? {
                 return Ok(reply);
             }
         }
@@ -245,6 +247,7 @@ impl<T: Transport> Client<T> {
                 self.wait_for_notices(server).await;
             }
             let reply = self.on_reply(read_view, server, questions.len(), bytes);
+            read_view.settle_answers();
             let Some(reply) = reply.inspect_err(|_| watch.refused(node))? else { continue };
             let is_granted = reply.answers().and_then(|all| all.iter().nth(1)) == Some(Answer::Same);
             if !is_granted {
@@ -265,7 +268,7 @@ impl<T: Transport> Client<T> {
 
     /// Takes the reply to a read of `count` questions and the open proofs. Notices must have been
     /// taken since, if the view has used watched nodes. `None`: the questions must be asked again, at
-    /// the snapshot of the view.
+    /// the snapshot of the view. The caller settles the answers.
     fn on_reply(
         &self,
         read_view: &mut ReadView,
@@ -283,7 +286,8 @@ impl<T: Transport> Client<T> {
                     }
                 }
                 read_view.give(server, at);
-                if read_view.asks(server) && !read_view.store_answers(server, answers.iter().skip(count)) {
+                if read_view.has_asked(server) && !read_view.store_answers(server, answers.iter().skip(count))
+                {
                     return Err(RequestError::UnexpectedAnswer);
                 }
                 // The answers are the last part of the reply.
@@ -358,11 +362,9 @@ impl<T: Transport> Client<T> {
                 read_view.give(server, at);
                 let mut answers = answers.iter();
                 let seen = answers.next().and_then(see).ok_or(RequestError::UnexpectedAnswer)?;
-                if read_view.store_answers(server, answers) {
-                    Ok(seen)
-                } else {
-                    Err(RequestError::UnexpectedAnswer)
-                }
+                let fits = read_view.store_answers(server, answers);
+                read_view.settle_answers();
+                if fits { Ok(seen) } else { Err(RequestError::UnexpectedAnswer) }
             }
             Reply::Refused { refusal, .. } => Err(self.refused(refusal)),
             _ => Err(RequestError::UnexpectedAnswer),

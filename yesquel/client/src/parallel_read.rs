@@ -100,6 +100,9 @@ impl<T: Transport> Client<T> {
             let reply = self.on_reply(read_view, *server, questions.len(), bytes)?;
             reply.ok_or(RequestError::UnexpectedAnswer)
         });
-        replies.collect()
+        let replies = replies.collect();
+        // All requests had the questions of the same proofs.
+        read_view.settle_answers();
+        replies
     }
 }

@@ -1,6 +1,7 @@
 //! Snapshot of a transaction, and the cached values that are still to be verified at it.
 
 use crate::{ReadReply, RequestError, Watch, watch::UsedWatches};
+use std::sync::Arc;
 use yesquel_model::{Key, NodeId, ServerId, Timestamp};
 use yesquel_wire::{Answer, Question};
 
@@ -25,11 +26,32 @@ pub struct ReadView {
 struct ValueProof {
     /// Root of the tree, which identifies the proof.
     root: NodeId,
-    node: NodeId,
+    place: ProofPlace,
     key: Key,
     value: Box<[u8]>,
     other: NodeId,
     outcome: Option<ProofOutcome>,
+    /// Whether the outcome was there before the requests whose replies are being taken: these
+    /// requests had no question for it.
+    is_settled: bool,
+}
+
+/// Node at which a key is proved.
+#[derive(Debug)]
+enum ProofPlace {
+    Node(NodeId),
+    /// Nodes of several servers, at most one of each. They hold the same at every snapshot, so that
+    /// the server that is asked first answers for all.
+    AnyOf(Arc<[NodeId]>),
+}
+
+impl ProofPlace {
+    fn at(&self, server: ServerId) -> Option<NodeId> {
+        match self {
+            ProofPlace::Node(node) => Some(*node).filter(|node| node.server == server),
+            ProofPlace::AnyOf(nodes) => nodes.iter().find(|node| node.server == server).copied(),
+        }
+    }
 }
 
 /// Outcome of a proof.
@@ -94,13 +116,31 @@ impl ReadView {
     /// differs, the server also returns all cells of `other`. The root of the tree identifies the
     /// proof.
     pub fn prove(&mut self, (root, node): (NodeId, NodeId), key: &[u8], value: &[u8], other: NodeId) {
+        self.prove_at(root, ProofPlace::Node(node), (key, value), other);
+    }
+
+    /// Like [`prove`](Self::prove), at any one of several nodes, which are at different servers and
+    /// hold the same at every snapshot. The first read at one of these servers takes the proof
+    /// along.
+    pub fn prove_at_any(
+        &mut self,
+        (root, nodes): (NodeId, Arc<[NodeId]>),
+        key: &[u8],
+        value: &[u8],
+        other: NodeId,
+    ) {
+        self.prove_at(root, ProofPlace::AnyOf(nodes), (key, value), other);
+    }
+
+    fn prove_at(&mut self, root: NodeId, place: ProofPlace, (key, value): (&[u8], &[u8]), other: NodeId) {
         self.proofs.push(ValueProof {
             root,
-            node,
+            place,
             key: key.into(),
             value: value.into(),
             other,
             outcome: None,
+            is_settled: false,
         });
         self.unasked += 1;
     }
@@ -111,17 +151,26 @@ impl ReadView {
             if there == value { ProofOutcome::Holds } else { ProofOutcome::Fails(there.into(), None) };
         self.proofs.push(ValueProof {
             root,
-            node: root,
+            place: ProofPlace::Node(root),
             key: Key::default(),
             value: Box::default(),
             other: root,
             outcome: Some(outcome),
+            is_settled: true,
         });
     }
 
-    /// Returns a server that is to be asked for a proof.
-    pub fn next_to_prove(&self) -> Option<ServerId> {
-        self.proofs.iter().find(|proof| proof.outcome.is_none()).map(|proof| proof.node.server)
+    /// Returns a server that is to be asked for a proof. Of several, one of those that the caller
+    /// prefers.
+    pub fn next_to_prove(&self, is_preferred: impl Fn(ServerId) -> bool) -> Option<ServerId> {
+        let open = self.proofs.iter().find(|proof| proof.outcome.is_none())?;
+        match &open.place {
+            ProofPlace::Node(node) => Some(node.server),
+            ProofPlace::AnyOf(nodes) => {
+                let mut servers = nodes.iter().map(|node| node.server);
+                servers.clone().find(|server| is_preferred(*server)).or_else(|| servers.next())
+            }
+        }
     }
 
     /// Returns whether every proof has an outcome.
@@ -149,38 +198,114 @@ impl ReadView {
     }
 
     fn unasked_at(&self, server: ServerId) -> impl Iterator<Item = &ValueProof> {
-        self.proofs.iter().filter(move |proof| proof.outcome.is_none() && proof.node.server == server)
+        self.proofs.iter().filter(move |proof| proof.outcome.is_none() && proof.place.at(server).is_some())
     }
 
     /// Questions of the open proofs for a server.
     pub(crate) fn questions(&self, server: ServerId) -> impl Iterator<Item = Question<'_>> {
-        self.unasked_at(server).map(|proof| Question::Proof {
-            node: proof.node,
-            key: &proof.key,
-            value: &proof.value,
-            other: proof.other,
+        self.proofs.iter().filter(|proof| proof.outcome.is_none()).filter_map(move |proof| {
+            Some(Question::Proof {
+                node: proof.place.at(server)?,
+                key: &proof.key,
+                value: &proof.value,
+                other: proof.other,
+            })
         })
     }
 
-    /// Stores a server's answers to [`questions`](Self::questions). Returns false if they do not
-    /// fit.
+    /// Stores a server's answers to [`questions`](Self::questions), which were those of the proofs
+    /// that are not [settled](Self::settle_answers). Returns false if they do not fit.
     pub(crate) fn store_answers<'a>(
         &mut self,
         server: ServerId,
         mut answers: impl Iterator<Item = Answer<'a>>,
     ) -> bool {
-        let here = |proof: &&mut ValueProof| proof.outcome.is_none() && proof.node.server == server;
-        for proof in self.proofs.iter_mut().filter(here) {
-            proof.outcome = Some(match answers.next() {
+        for proof in &mut self.proofs {
+            if proof.is_settled || proof.place.at(server).is_none() {
+                continue;
+            }
+            let outcome = match answers.next() {
                 Some(Answer::Same) => ProofOutcome::Holds,
                 Some(Answer::Differs(value, cells)) => {
                     ProofOutcome::Fails(value.into(), cells.map(|cells| ReadReply::of(&cells)))
                 }
                 Some(Answer::Moved(_)) => ProofOutcome::Moved(proof.key.clone(), proof.value.clone()),
                 _ => return false,
-            });
-            self.unasked -= 1;
+            };
+            // Another server may have answered the same.
+            if proof.outcome.is_none() {
+                proof.outcome = Some(outcome);
+                self.unasked -= 1;
+            }
         }
         true
+    }
+
+    /// Notes that all replies have been taken to the requests that were sent together.
+    pub(crate) fn settle_answers(&mut self) {
+        self.proofs.iter_mut().for_each(|proof| proof.is_settled = proof.outcome.is_some());
+    }
+
+    /// Returns whether requests that were sent together had questions of proofs for a server.
+    pub(crate) fn has_asked(&self, server: ServerId) -> bool {
+        self.proofs.iter().any(|proof| !proof.is_settled && proof.place.at(server).is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use yesquel_model::TreeId;
+
+    fn root(tree: u64, server: u16) -> NodeId {
+        NodeId::root(TreeId::new(tree).unwrap(), ServerId(server))
+    }
+
+    fn holds(view: &mut ReadView, root: NodeId) -> Option<bool> {
+        view.outcome(root).map(|outcome| matches!(outcome, ProofOutcome::Holds))
+    }
+
+    #[test]
+    fn the_server_that_is_read_first_proves_for_all() {
+        let (copies, other) = ([1, 2, 3].map(|server| root(u64::from(server), server)), root(9, 1));
+        let mut view = ReadView::default();
+        view.prove_at_any((copies[0], copies.into()), b"", b"value", other);
+        assert_eq!(view.questions(ServerId(7)).count(), 0);
+        assert!(!view.has_asked(ServerId(7)));
+        let asked: Vec<_> = view.questions(ServerId(2)).collect();
+        let expected = Question::Proof { node: copies[1], key: b"", value: b"value", other };
+        assert_eq!(asked, [expected]);
+        assert!(view.store_answers(ServerId(2), [Answer::Same].into_iter()));
+        view.settle_answers();
+        // The others are not asked.
+        assert!(view.all_answered());
+        assert_eq!(view.questions(ServerId(1)).count(), 0);
+        assert!(!view.has_asked(ServerId(1)));
+        assert_eq!(holds(&mut view, copies[0]), Some(true));
+    }
+
+    #[test]
+    fn parallel_answers_belong_to_the_proofs_that_were_asked_for() {
+        let (copies, apart) = ([1, 2].map(|server| root(u64::from(server), server)), root(5, 2));
+        let mut view = ReadView::default();
+        view.prove_at_any((copies[0], copies.into()), b"", b"value", apart);
+        view.prove((apart, apart), b"", b"value", apart);
+        // Both servers get the question of the first proof before either has answered.
+        assert_eq!([1, 2].map(|server| view.questions(ServerId(server)).count()), [1, 2]);
+        assert!(view.store_answers(ServerId(1), [Answer::Same].into_iter()));
+        assert!(view.has_asked(ServerId(2)));
+        assert!(view.store_answers(ServerId(2), [Answer::Same, Answer::Differs(b"new", None)].into_iter()));
+        view.settle_answers();
+        assert_eq!([copies[0], apart].map(|root| holds(&mut view, root)), [Some(true), Some(false)]);
+    }
+
+    #[test]
+    fn proofs_alone_are_asked_where_the_caller_goes_anyway() {
+        let copies = [1, 2, 3].map(|server| root(u64::from(server), server));
+        let mut view = ReadView::default();
+        assert_eq!(view.next_to_prove(|_| true), None);
+        view.prove_at_any((copies[0], copies.into()), b"", b"value", copies[0]);
+        assert_eq!(view.next_to_prove(|server| server.0 >= 2), Some(ServerId(2)));
+        assert_eq!(view.next_to_prove(|_| false), Some(ServerId(1)));
     }
 }

@@ -12,6 +12,8 @@ use std::{
     ffi::{CStr, CString, c_char, c_int, c_uchar, c_void},
     ptr, slice,
 };
+use yesquel::Database;
+use yesquel_sqlite::DatabaseTrees;
 
 /// Functions of SQLite, each with its field name and its names in both engines.
 macro_rules! functions {
@@ -407,6 +409,15 @@ impl EngineConnection {
     pub fn is_idle(&self) -> bool {
         // SAFETY: the connection is open, and null means all schemas.
         unsafe { (self.functions.txn_state)(self.db, ptr::null()) == 0 }
+    }
+
+    /// Returns the database of trees of a schema; `None` for a plain one. Its client is that of the
+    /// connection, and has seen all of its commits.
+    pub fn database(&self, schema: &str) -> Option<Database> {
+        // SAFETY: the connection is open, and only Yesquel's engine knows its structures.
+        let is_ours = ptr::eq(self.functions, &OURS);
+        let trees = is_ours.then(|| unsafe { DatabaseTrees::of(self.db, schema) }).flatten()?;
+        Some(trees.database().clone())
     }
 
     /// Returns the file or address of a schema.

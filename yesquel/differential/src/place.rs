@@ -8,7 +8,10 @@ use std::{
     },
 };
 use tempfile::TempDir;
-use yesquel::{Address, EngineSettings, ListenOptions, LogOptions, Server, SocketOptions, Store};
+use yesquel::{
+    Address, Database, EngineSettings, Error, ListenOptions, LogOptions, PeerOptions, Server, ServerId,
+    SocketOptions, Store,
+};
 
 /// Location of a script's trees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,12 +22,14 @@ pub enum ScriptTrees {
     Folder,
     /// At a server on a Unix socket.
     Served,
+    /// At three servers, each of which has a part of the tables.
+    Cluster,
     /// No trees: SQLite's own b-trees in memory, whose behaviour must be unchanged.
     Plain,
 }
 
-/// Trees of a database that are not SQL objects: its schema and its cookies.
-pub const OWN_TREES: usize = 2;
+/// Servers of a cluster.
+const SERVERS: u16 = 3;
 
 /// Server for all scripts of the process.
 struct SharedServer {
@@ -56,6 +61,44 @@ static SERVED: LazyLock<SharedServer> = LazyLock::new(|| {
     }
 });
 
+/// Servers for all scripts of the process.
+struct SharedCluster {
+    _servers: Vec<Server>,
+    store: Store,
+    address: String,
+}
+
+fn start_cluster() -> Result<SharedCluster, Error> {
+    // Their ports are free until they listen themselves.
+    let listeners: Result<Vec<_>, _> =
+        (0..SERVERS).map(|_| std::net::TcpListener::bind("127.0.0.1:0")).collect();
+    let ports: Result<Vec<_>, _> =
+        listeners.iter().flatten().map(|listener| Ok(listener.local_addr()?.port())).collect();
+    let ports: std::io::Result<Vec<u16>> = ports;
+    drop(listeners);
+    let address = |port: u16| Address::Tcp { host: "127.0.0.1".to_owned(), port };
+    let addresses: Vec<Address> = ports.unwrap_or_default().into_iter().map(address).collect();
+    let mut servers = Vec::new();
+    for (number, own) in (0..).zip(&addresses) {
+        let others = (0..).map(ServerId).zip(addresses.iter().cloned());
+        let peers = PeerOptions {
+            servers: others.filter(|(other, _)| other.0 != number).collect(),
+            ..PeerOptions::default()
+        };
+        let listen = ListenOptions { addresses: vec![own.clone()], peers, ..ListenOptions::default() };
+        let settings = EngineSettings { server: ServerId(number), ..EngineSettings::default() };
+        servers.push(Server::start(None, settings, LogOptions::default(), listen)?);
+    }
+    let store = Store::connect_any(&addresses, SocketOptions::default())?;
+    let address = addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(",");
+    Ok(SharedCluster { _servers: servers, store, address })
+}
+
+static CLUSTER: LazyLock<SharedCluster> = LazyLock::new(|| match start_cluster() {
+    Ok(cluster) => cluster,
+    Err(error) => panic!("no cluster can be started: {error}"),
+});
+
 /// Database names of a script.
 pub struct Places {
     place: ScriptTrees,
@@ -78,7 +121,7 @@ impl Places {
 
     /// Returns whether committed data survives reopening.
     pub(crate) fn lasts(&self) -> bool {
-        matches!(self.place, ScriptTrees::Folder | ScriptTrees::Served)
+        matches!(self.place, ScriptTrees::Folder | ScriptTrees::Served | ScriptTrees::Cluster)
     }
 
     fn database(&self, name: &str) -> String {
@@ -97,6 +140,10 @@ impl Places {
             ScriptTrees::Served => {
                 format!("file:yesquel://{}/{}?ahead=300", SERVED.socket, self.database(name))
             }
+            ScriptTrees::Cluster => {
+                let (address, name) = (&CLUSTER.address, self.database(name));
+                format!("file:yesquel://{address}/{name}?ahead=300&placement=tables")
+            }
         };
         BTreeMap::from([("{main}", trees("main")), ("{tree}", trees("tree")), ("{file}", at("ours-file.db"))])
     }
@@ -108,13 +155,21 @@ impl Places {
         BTreeMap::from([("{main}", main), ("{tree}", tree), ("{file}", at("stock-file.db"))])
     }
 
-    /// Returns the number of the main database's trees at the server.
-    pub(crate) fn trees(&self) -> Option<usize> {
-        if self.place != ScriptTrees::Served {
-            return None;
+    /// The store of the servers.
+    fn store(&self) -> Option<&'static Store> {
+        match self.place {
+            ScriptTrees::Served => Some(&SERVED.store),
+            ScriptTrees::Cluster => Some(&CLUSTER.store),
+            _ => None,
         }
-        match SERVED.store.database(&self.database("main")).and_then(|database| database.maps()) {
-            Ok(maps) => Some(maps.len()),
+    }
+
+    /// Returns the number of a database's tables and indexes, if it is at servers.
+    pub(crate) fn trees(&self, database: &Database) -> Option<usize> {
+        self.store()?;
+        match database.maps() {
+            // The others are the schema, and the meta values at each group.
+            Ok(maps) => Some(maps.len() - 1 - database.groups().len()),
             Err(error) => panic!("the server says: {error}"),
         }
     }
@@ -122,11 +177,9 @@ impl Places {
 
 impl Drop for Places {
     fn drop(&mut self) {
-        if self.place == ScriptTrees::Served {
-            for name in ["main", "tree"] {
-                // It may not exist.
-                let _ = SERVED.store.drop_database(&self.database(name));
-            }
+        for name in ["main", "tree"] {
+            // It may not exist.
+            self.store().map(|store| store.drop_database(&self.database(name)));
         }
     }
 }

@@ -11,12 +11,13 @@ use yesquel_differential::{
 };
 
 /// Engines and locations.
-const ALL: [(SqlEngine, ScriptTrees); 5] = [
+const ALL: [(SqlEngine, ScriptTrees); 6] = [
     (SqlEngine::Stock, ScriptTrees::Memory),
     (SqlEngine::Ours, ScriptTrees::Plain),
     (SqlEngine::Ours, ScriptTrees::Memory),
     (SqlEngine::Ours, ScriptTrees::Folder),
     (SqlEngine::Ours, ScriptTrees::Served),
+    (SqlEngine::Ours, ScriptTrees::Cluster),
 ];
 
 fn run(name: &str, script: &str, (engine, place): (SqlEngine, ScriptTrees)) {

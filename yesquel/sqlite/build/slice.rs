@@ -96,6 +96,17 @@ const EDITS: &[Edit] = &[
         old: "    r.eqSeen = 0;\n    rc = sqlite3BtreeIndexMoveto(pC->uc.pCursor, &r, &res);\n    if( rc!=SQLITE_OK ){\n      goto abort_due_to_error;\n    }\n    if( eqOnly && r.eqSeen==0 ){\n",
         new: "    r.eqSeen = 0;\n    rc = yqSeekEntry(pC->uc.pCursor, &r, oc, &res);\n    if( rc!=SQLITE_OK ){\n      goto abort_due_to_error;\n    }\n    if( eqOnly && r.eqSeen==0 ){\n",
     },
+    // An index is created at the group of its table.
+    Edit {
+        file: "build.c",
+        old: "      sqlite3VdbeAddOp3(v, OP_CreateBtree, iDb, iMem, BTREE_BLOBKEY);\n",
+        new: "      sqlite3VdbeAddOp4Int(v, OP_CreateBtree, iDb, iMem, BTREE_BLOBKEY,\n                           pTblName ? (int)pTab->tnum : YQ_LAST_TABLE);\n",
+    },
+    Edit {
+        file: "vdbe.c",
+        old: "  rc = sqlite3BtreeCreateTable(pDb->pBt, &pgno, pOp->p3);\n",
+        new: "  rc = yqCreateTree(pDb->pBt, &pgno, pOp->p3, pOp->p4type==P4_INT32 ? pOp->p4.i : 0);\n",
+    },
     // Row numbers come from a counter: concurrent inserts would conflict on the last number plus
     // one.
     Edit {

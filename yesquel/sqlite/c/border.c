@@ -61,6 +61,9 @@ typedef struct YqForm {
 /* P3 of the OP_Transaction of a BEGIN IMMEDIATE or EXCLUSIVE, whose P5 is 0. */
 #define YQ_IMMEDIATE 1
 
+/* OP_CreateBtree, P4: the table of the index was created last. */
+#define YQ_LAST_TABLE (-1)
+
 /* P5 of OP_OpenRead, and a cursor hint: the results of its searches must
 ** still hold at the commit. */
 #define OPFLAG_YQGUARD 0x80
@@ -108,7 +111,7 @@ extern int yq_known_cookie(const YqDatabase*, u32 *piCookie);
 extern void yq_rollback(YqDatabase*);
 extern int yq_open_savepoints(YqDatabase*, int n);
 extern int yq_savepoint(YqDatabase*, int isRollback, int iSavepoint);
-extern int yq_create(YqDatabase*, u32 *piRoot);
+extern int yq_create(YqDatabase*, int iBeside, u32 *piRoot);
 extern int yq_clear(YqDatabase*, u32 iRoot, i64 *pnChange);
 extern int yq_drop(YqDatabase*, u32 iRoot);
 extern int yq_meta(YqDatabase*, int idx, u32 *pValue);
@@ -977,7 +980,15 @@ static int yqBtreePutData(BtCursor *pCsr, u32 offset, u32 amt, void *z){
 
 static int yqBtreeCreateTable(Btree *p, Pgno *piTable, int flags){
   UNUSED_PARAMETER(flags);
-  return yq_create(yqDatabase(p), piTable);
+  return yq_create(yqDatabase(p), 0, piTable);
+}
+
+/* OP_CreateBtree. iBeside is the root of the table of an index, YQ_LAST_TABLE
+** for the table that was created last, or 0: an index is at the group of its
+** table, so that a write to both is at one group. */
+SQLITE_PRIVATE int yqCreateTree(Btree *p, Pgno *piRoot, int flags, int iBeside){
+  if( p->pYq==0 ) return nativeBtreeCreateTable(p, piRoot, flags);
+  return yq_create(yqDatabase(p), iBeside, piRoot);
 }
 
 static int yqBtreeClearTable(Btree *p, int iTable, i64 *pnChange){

@@ -155,6 +155,8 @@ struct YqCopy {
   BtCursor *pTreeOut;
   KeyInfo *pKeyInfo;
   Pgno iNew;
+  Pgno *aRoot;                      /* Roots of the copied tables: old, new, ... */
+  u32 nRoot, nRootAlloc;
   u8 *a;                            /* A record of it */
   u32 nAlloc;
   i64 nByte;                        /* Copied so far */
@@ -196,6 +198,7 @@ static void yqLeave(YqCopy *p){
 static void yqEndCopy(YqCopy *p){
   yqLeave(p);
   sqlite3_free(p->aRow);
+  sqlite3_free(p->aRoot);
   sqlite3_free(p->a);
   sqlite3_free(p);
 }
@@ -292,6 +295,29 @@ static int yqCopySchemaRow(YqCopy *p, int hasRoot){
   return rc;
 }
 
+/* Notes the roots of a table and of its copy, for the table's indexes. */
+static int yqNoteTable(YqCopy *p, Pgno iRoot){
+  if( p->nRoot+2>p->nRootAlloc ){
+    u32 n = p->nRootAlloc*2 + 16;
+    Pgno *a = sqlite3Realloc(p->aRoot, (u64)n*sizeof(*a));
+    if( a==0 ) return SQLITE_NOMEM_BKPT;
+    p->aRoot = a;
+    p->nRootAlloc = n;
+  }
+  p->aRoot[p->nRoot++] = iRoot;
+  p->aRoot[p->nRoot++] = p->iNew;
+  return SQLITE_OK;
+}
+
+/* The copy of the table with this root; 0 if it has not been copied. */
+static Pgno yqCopyOf(const YqCopy *p, Pgno iRoot){
+  u32 i;
+  for(i=0; i<p->nRoot; i+=2){
+    if( p->aRoot[i]==iRoot ) return p->aRoot[i+1];
+  }
+  return 0;
+}
+
 /* Reads the schema table's row at the cursor, and opens its tree. */
 static int yqTakeRow(YqCopy *p){
   Schema *pSchema = p->pFromDb->aDb[p->iDb].pSchema;
@@ -315,7 +341,12 @@ static int yqTakeRow(YqCopy *p){
   }else if( !yqIsTable(pSchema, (Pgno)iRoot) ){
     rc = SQLITE_CORRUPT_BKPT;
   }
-  if( rc==SQLITE_OK ) rc = sqlite3BtreeCreateTable(p->pTo, &p->iNew, pIdx ? BTREE_BLOBKEY : BTREE_INTKEY);
+  if( rc==SQLITE_OK && pIdx ){
+    rc = yqCreateTree(p->pTo, &p->iNew, BTREE_BLOBKEY, (int)yqCopyOf(p, pIdx->pTable->tnum));
+  }else if( rc==SQLITE_OK ){
+    rc = sqlite3BtreeCreateTable(p->pTo, &p->iNew, BTREE_INTKEY);
+    if( rc==SQLITE_OK ) rc = yqNoteTable(p, (Pgno)iRoot);
+  }
   if( rc==SQLITE_OK ) rc = yqOpen(p->pFrom, (Pgno)iRoot, 0, p->pKeyInfo, &p->pTreeIn);
   if( rc==SQLITE_OK && p->pTreeIn->pYq && pSchema->pSeqTab && pSchema->pSeqTab->tnum==(Pgno)iRoot ){
     yq_show_sequence(p->pTreeIn->pYq->pScan);

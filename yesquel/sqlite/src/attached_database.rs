@@ -6,10 +6,11 @@ use crate::{
     schema::{MetaValues, SchemaIndex},
     session::SqlSession,
     stores::{StoreRef, store_of},
-    trees::DatabaseTrees,
+    trees::{DatabaseTrees, SCHEMA_ROOT, map_name, root_of},
 };
+use rustc_hash::FxHashMap;
 use std::{cell::RefCell, rc::Rc, time::Duration};
-use yesquel::{CancelCheck, Database, Error, Map};
+use yesquel::{CancelCheck, Database, Error, Map, MapCopies, ServerId};
 
 /// Index of the schema's cookie.
 const COOKIE: usize = 1;
@@ -19,8 +20,48 @@ const DATA_VERSION: usize = 15;
 const SCHEMA_MAP: &str = "sql/schema";
 const COOKIES_MAP: &str = "sql/cookies";
 
-fn map_name(number: u64) -> String {
-    format!("sql/{number}")
+/// Name of the copy of the meta values at a group other than the first one.
+fn copy_name(group: ServerId) -> String {
+    format!("{COOKIES_MAP}@{}", group.0)
+}
+
+/// Opens or creates the maps of the schema and of the meta values. `found`: those that exist.
+fn schema_maps(
+    database: &Database,
+    found: [Option<Map>; 2],
+    is_readonly: bool,
+) -> Result<(Map, MapCopies), Error> {
+    let [first, others @ ..] = database.groups() else {
+        return Err(Error::NoDatabase(database.name().to_owned()));
+    };
+    let names: Vec<String> = others.iter().map(|group| copy_name(*group)).collect();
+    // Found when the database was opened.
+    let copies: Option<Vec<Map>> = names.iter().map(|name| database.cached_map(name)).collect();
+    if let ([Some(schema), Some(cookies)], Some(copies)) = (found, copies) {
+        return Ok((schema, MapCopies::new(cookies, copies)));
+    }
+    if is_readonly {
+        return Err(Error::NoDatabase(database.name().to_owned()));
+    }
+    // All copies exist before anyone relies on one.
+    let copies = names.iter().map(String::as_str).zip(others.iter().copied());
+    let wanted: Vec<_> = [(SCHEMA_MAP, *first), (COOKIES_MAP, *first)].into_iter().chain(copies).collect();
+    let maps = database.maps_at(&wanted)?;
+    let [schema, cookies, copies @ ..] = maps.as_slice() else {
+        return Err(Error::NoDatabase(database.name().to_owned()));
+    };
+    Ok((*schema, MapCopies::new(*cookies, copies.iter().copied())))
+}
+
+/// Group of a new tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TreePlace {
+    /// Chosen by the placement.
+    Any,
+    /// That of the table that this connection has just created.
+    LastTable,
+    /// That of the table with this root page.
+    Table(u32),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,10 +75,14 @@ enum AttachState {
 pub(crate) struct AttachedDatabase {
     database: Database,
     schema: Map,
-    cookies: Map,
+    cookies: MapCopies,
     pub(crate) is_readonly: bool,
     state: AttachState,
     known: SchemaIndex,
+    /// Maps of root pages, if the database has several groups. A tree never changes its group.
+    roots: RefCell<FxHashMap<u32, Map>>,
+    /// The last table that was created here.
+    last_table: Option<Map>,
     /// Dropped last, for it may hold the store.
     pub(crate) session: Rc<RefCell<SqlSession>>,
 }
@@ -54,15 +99,11 @@ impl AttachedDatabase {
         let store = shared.store();
         let (database, found) = match store.database_with_maps(&address.name, [SCHEMA_MAP, COOKIES_MAP]) {
             Err(Error::NoDatabase(_)) if creates && !is_readonly => {
-                (store.database_or_create_at(&address.name, address.placement)?, [None; 2])
+                (store.database_or_create_at(&address.name, &address.placement)?, [None; 2])
             }
             found => found?,
         };
-        let (schema, cookies) = match found {
-            [Some(schema), Some(cookies)] => (schema, cookies),
-            _ if is_readonly => return Err(Error::NoDatabase(address.name.clone())),
-            _ => (database.map(SCHEMA_MAP)?, database.map(COOKIES_MAP)?),
-        };
+        let (schema, cookies) = schema_maps(&database, found, is_readonly)?;
         let mut sessions = others.iter().map(|other| &other.session);
         let session = sessions.find(|session| session.borrow().shared.is(&shared)).cloned();
         let is_first = session.is_none();
@@ -70,7 +111,7 @@ impl AttachedDatabase {
             Rc::new(RefCell::new(SqlSession::new(shared.clone(), database.clone(), cancel_check)))
         });
         session.borrow_mut().limit_staleness(address.staleness, is_first);
-        let known = session.borrow_mut().schema(schema, cookies);
+        let known = session.borrow_mut().schema(schema, &cookies);
         Ok(AttachedDatabase {
             database,
             schema,
@@ -78,6 +119,8 @@ impl AttachedDatabase {
             is_readonly,
             state: AttachState::Out,
             known,
+            roots: RefCell::default(),
+            last_table: None,
             session,
         })
     }
@@ -89,17 +132,51 @@ impl AttachedDatabase {
 
     /// Returns an estimate of the number of pages of this size.
     pub(crate) fn pages(&self, page_bytes: u64) -> Result<u64, ResultCode> {
-        let (trees, cookies) = (self.trees(), self.cookies);
-        self.session.borrow_mut().pages(cookies, page_bytes, || trees.size(cookies))
+        let trees = self.trees();
+        self.session.borrow_mut().pages(self.cookies.first(), page_bytes, || trees.size(&self.cookies))
     }
 
+    /// Returns the map of the meta values, which stands for the database.
     pub(crate) fn cookies(&self) -> Map {
-        self.cookies
+        self.cookies.first()
+    }
+
+    /// Returns the copy of the meta values that a write to a map guards: the one at its group, so
+    /// that the guard takes no other group into the commit.
+    pub(crate) fn cookies_at(&self, map: Map) -> Map {
+        self.cookies.at(map.group())
     }
 
     /// Returns the map of a root page.
-    pub(crate) fn map(&self, root: u32) -> Option<Map> {
-        self.trees().map(root)
+    pub(crate) fn map(&self, root: u32) -> Result<Map, ResultCode> {
+        if root == SCHEMA_ROOT {
+            return Ok(self.schema);
+        }
+        if self.cookies.all().len() == 1 {
+            return self.schema.with_number(u64::from(root)).ok_or(ResultCode::CORRUPT);
+        }
+        let known = self.roots.borrow().get(&root).copied();
+        let known = known.or_else(|| self.database.cached_map(&map_name(u64::from(root))));
+        let map = match known {
+            Some(map) => map,
+            None => self.find_map(root)?,
+        };
+        self.roots.borrow_mut().insert(root, map);
+        Ok(map)
+    }
+
+    /// Finds the map of a root page that another client has created.
+    fn find_map(&self, root: u32) -> Result<Map, ResultCode> {
+        let mut session = self.session.borrow_mut();
+        let all = session.with(|transaction| transaction.maps(&self.database))?;
+        let mut roots = self.roots.borrow_mut();
+        roots.extend(all.into_iter().filter_map(|(name, map)| Some((root_of(&name)?, map))));
+        if let Some(map) = roots.get(&root) {
+            return Ok(*map);
+        }
+        // The table was dropped if the schema has changed.
+        session.with(|transaction| transaction.ask_proofs())?;
+        Err(ResultCode::CORRUPT)
     }
 
     /// Begins a transaction. Returns the cached cookie of the schema: if it is outdated, the first
@@ -114,7 +191,7 @@ impl AttachedDatabase {
             self.state = AttachState::In;
         }
         session.renew();
-        Ok(session.assumed_values(self.known, self.cookies)?[COOKIE])
+        Ok(session.assumed_values(self.known, self.cookies.first())?[COOKIE])
     }
 
     /// Returns the cached cookie of the schema.
@@ -129,25 +206,25 @@ impl AttachedDatabase {
         if index == DATA_VERSION {
             return Ok(session.moment() as u32);
         }
-        let values = session.values(self.known, self.cookies)?;
+        let values = session.values(self.known, self.cookies.first())?;
         Ok(values.get(index).copied().unwrap_or_default())
     }
 
     /// Verifies the meta values, for a caller that has not used any.
     pub(crate) fn prove(&mut self) -> Result<(), ResultCode> {
-        self.session.borrow_mut().verified_values(self.known, self.cookies).map(drop)
+        self.session.borrow_mut().verified_values(self.known, self.cookies.first()).map(drop)
     }
 
     pub(crate) fn set_meta(&mut self, index: usize, value: u32) -> Result<(), ResultCode> {
         let mut session = self.session.borrow_mut();
         let mut all = if index == COOKIE {
-            session.values_to_follow(self.known, self.cookies)?
+            session.values_to_follow(self.known, self.cookies.first())?
         } else {
-            session.verified_values(self.known, self.cookies)?
+            session.verified_values(self.known, self.cookies.first())?
         };
         let Some(place) = all.get_mut(index) else { return Ok(()) };
         *place = value;
-        session.set_values(self.known, self.cookies, MetaValues::from(all))
+        session.set_values(self.known, &self.cookies, MetaValues::from(all))
     }
 
     /// Ends a transaction that was kept for a statement to be prepared again.
@@ -164,7 +241,7 @@ impl AttachedDatabase {
     /// transaction that begins next. Waits for leases of others for `wait` at most.
     pub(crate) fn lease(&self, all: &[&AttachedDatabase], wait: Duration) -> Result<(), ResultCode> {
         let here = all.iter().filter(|other| Rc::ptr_eq(&self.session, &other.session));
-        let mut cookies: Vec<Map> = here.map(|here| here.cookies).collect();
+        let mut cookies: Vec<Map> = here.flat_map(|here| here.cookies.all().iter().copied()).collect();
         cookies.sort_by_key(Map::tree);
         cookies.dedup();
         self.session.borrow_mut().take_lease(&cookies, wait)
@@ -190,16 +267,29 @@ impl AttachedDatabase {
         }
     }
 
-    pub(crate) fn create(&mut self) -> Result<u32, ResultCode> {
-        let (database, cookies) = (self.database.clone(), self.cookies);
+    /// Creates a tree. Returns its root page.
+    pub(crate) fn create(&mut self, place: TreePlace) -> Result<u32, ResultCode> {
+        let beside = match place {
+            TreePlace::Any => None,
+            TreePlace::LastTable => self.last_table,
+            TreePlace::Table(root) => Some(self.map(root)?),
+        };
+        let (database, cookies) = (self.database.clone(), self.cookies.first());
         let mut session = self.session.borrow_mut();
         session.resized(cookies);
-        let map = session.write(cookies, |transaction| transaction.create_map(&database, map_name))?;
-        u32::try_from(map.tree()).ok().filter(|root| *root < 1 << 31).ok_or(ResultCode::FULL)
+        let map = session
+            .write(cookies, |transaction| transaction.create_map_beside(&database, beside, map_name))?;
+        drop(session);
+        let root = u32::try_from(map.tree()).ok().filter(|root| *root < 1 << 31).ok_or(ResultCode::FULL)?;
+        self.roots.borrow_mut().insert(root, map);
+        if place == TreePlace::Any {
+            self.last_table = Some(map);
+        }
+        Ok(root)
     }
 
     pub(crate) fn drop_tree(&mut self, root: u32) -> Result<(), ResultCode> {
-        let (database, cookies) = (self.database.clone(), self.cookies);
+        let (database, cookies) = (self.database.clone(), self.cookies.first());
         let mut session = self.session.borrow_mut();
         let name = map_name(u64::from(root));
         session.resized(cookies);
@@ -208,12 +298,12 @@ impl AttachedDatabase {
 
     /// Deletes all entries of a tree; returns their number if `counts` is set.
     pub(crate) fn clear(&mut self, root: u32, counts: bool) -> Result<i64, ResultCode> {
-        let map = self.map(root).ok_or(ResultCode::CORRUPT)?;
+        let map = self.map(root)?;
         let count = if counts { self.check(root)? } else { 0 };
-        let (cookies, mut session) = (self.cookies, self.session.borrow_mut());
+        let mut session = self.session.borrow_mut();
         session.shared.rows().suspect(map.tree());
-        session.resized(cookies);
-        session.write(cookies, |transaction| {
+        session.resized(self.cookies.first());
+        session.write(self.cookies_at(map), |transaction| {
             transaction.delete_range::<&[u8]>(map, ..);
             Ok(())
         })?;
@@ -222,7 +312,7 @@ impl AttachedDatabase {
 
     /// Reads a whole tree. Returns the number of entries if all are intact.
     pub(crate) fn check(&self, root: u32) -> Result<i64, ResultCode> {
-        let map = self.map(root).ok_or(ResultCode::CORRUPT)?;
+        let map = self.map(root)?;
         let mut session = self.session.borrow_mut();
         let mut cursor = session.cursor(map)?;
         let (mut count, mut last) = (0, None);

@@ -10,7 +10,7 @@ mod cursors;
 use crate::{
     address::{AccessMode, DatabaseAddress},
     address_file,
-    attached_database::AttachedDatabase,
+    attached_database::{AttachedDatabase, TreePlace},
     code::ResultCode,
     last_error,
     trees::DatabaseTrees,
@@ -296,9 +296,14 @@ unsafe extern "C" fn yq_savepoint(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_create(attached: &mut AttachedDatabase, root: &mut u32) -> c_int {
+unsafe extern "C" fn yq_create(attached: &mut AttachedDatabase, beside: c_int, root: &mut u32) -> c_int {
     answer(|| {
-        *root = attached.create()?;
+        let place = match u32::try_from(beside) {
+            Ok(0) => TreePlace::Any,
+            Ok(table) => TreePlace::Table(table),
+            Err(_) => TreePlace::LastTable,
+        };
+        *root = attached.create(place)?;
         Ok(OK)
     })
 }

@@ -31,7 +31,10 @@ const ALL: u64 = u64::MAX;
 pub(crate) struct TreeScan {
     session: Rc<RefCell<SqlSession>>,
     map: Map,
+    /// Map of the meta values at the group of the tree, which writes guard.
     cookies: Map,
+    /// Map that stands for the database.
+    sized: Map,
     /// `None`: a table with row numbers.
     form: Option<KeyForm>,
     cursor: Cursor,
@@ -69,7 +72,7 @@ impl TreeScan {
         form: Option<KeyForm>,
         comparer: Comparer,
     ) -> Result<TreeScan, ResultCode> {
-        let map = attached.map(root).ok_or(ResultCode::CORRUPT)?;
+        let map = attached.map(root)?;
         let is_other =
             |form: &&KeyForm| form.columns.iter().any(|column| column.collation == Collation::Other);
         let sorted = form.as_ref().filter(is_other).map(|form| Sorted::new(comparer, form.columns.len()));
@@ -79,7 +82,8 @@ impl TreeScan {
         Ok(TreeScan {
             session: Rc::clone(&attached.session),
             map,
-            cookies: attached.cookies(),
+            cookies: attached.cookies_at(map),
+            sized: attached.cookies(),
             form,
             cursor,
             left: ALL,
@@ -535,7 +539,7 @@ impl TreeScan {
         let (map, cookies) = (self.map, self.cookies);
         let mut session = self.session.borrow_mut();
         session.write(cookies, |transaction| transaction.insert(map, &key, record))?;
-        session.replaced(cookies, 0, key.len() + record.len());
+        session.replaced(self.sized, 0, key.len() + record.len());
         drop(session);
         (self.key, self.is_written) = (key.into(), true);
         Ok(())
@@ -575,7 +579,7 @@ impl TreeScan {
         self.group = None;
         let mut session = self.session.borrow_mut();
         session.write(cookies, |transaction| transaction.put(map, key, record))?;
-        session.replaced(cookies, before, key.len() + record.len());
+        session.replaced(self.sized, before, key.len() + record.len());
         drop(session);
         (self.key, self.is_written) = (key.into(), true);
         Ok(())
@@ -589,7 +593,7 @@ impl TreeScan {
         }
         let mut session = self.session.borrow_mut();
         session.write(cookies, |transaction| transaction.delete(map, key))?;
-        session.replaced(cookies, self.entry_bytes(), 0);
+        session.replaced(self.sized, self.entry_bytes(), 0);
         drop(session);
         self.is_written = true;
         Ok(())

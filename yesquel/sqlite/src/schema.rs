@@ -5,7 +5,7 @@
 //! (`docs/yesquel/sql.md`).
 
 use std::time::{Duration, Instant};
-use yesquel::{Error, Map, Proof, Timestamp, Transaction};
+use yesquel::{Error, Map, MapCopies, Proof, Timestamp, Transaction};
 
 /// Key of a schema's meta values.
 pub(crate) const COOKIES: &[u8] = b"";
@@ -46,7 +46,8 @@ impl From<[u32; META]> for MetaValues {
 /// Cached schema.
 #[derive(Debug)]
 struct CachedSchema {
-    cookies: Map,
+    /// Maps of the meta values, one at each group of the database.
+    cookies: MapCopies,
     schema: Map,
     values: Option<MetaValues>,
     /// Moment at which the values were verified.
@@ -69,13 +70,13 @@ pub(crate) struct SchemaIndex(usize);
 
 impl SchemaCache {
     /// Returns the schema of a database by the maps of its schema table and meta values.
-    pub(crate) fn of(&mut self, schema: Map, cookies: Map) -> SchemaIndex {
-        let place = self.0.iter().position(|known| known.cookies == cookies);
+    pub(crate) fn of(&mut self, schema: Map, cookies: &MapCopies) -> SchemaIndex {
+        let place = self.0.iter().position(|known| known.cookies == *cookies);
         SchemaIndex(place.unwrap_or_else(|| {
             // Assume that nothing was written yet: the failed proof brings the true values.
             let values = Some(MetaValues::of(Box::default()));
             let known = CachedSchema {
-                cookies,
+                cookies: cookies.clone(),
                 schema,
                 values,
                 verified_at: None,
@@ -90,7 +91,8 @@ impl SchemaCache {
 
     /// Returns whether a tree holds a schema or its meta values.
     pub(crate) fn has(&self, tree: u64) -> bool {
-        self.0.iter().any(|known| known.schema.tree() == tree || known.cookies.tree() == tree)
+        let is_of = |known: &CachedSchema| known.cookies.all().iter().any(|map| map.tree() == tree);
+        self.0.iter().any(|known| known.schema.tree() == tree || is_of(known))
     }
 
     pub(crate) fn values(&self, SchemaIndex(which): SchemaIndex) -> Option<&MetaValues> {
@@ -121,7 +123,8 @@ impl SchemaCache {
         self.0.get_mut(which).into_iter().for_each(|known| known.users = known.users.saturating_sub(1));
     }
 
-    /// Requests proofs that the schemas in use are as cached.
+    /// Requests proofs that the schemas in use are as cached. Of a database with several groups, the
+    /// group that is read first proves it: a schema change writes all copies of the meta values.
     pub(crate) fn request_proofs(
         &mut self,
         transaction: &mut Transaction<'_>,
@@ -133,7 +136,10 @@ impl SchemaCache {
                 && known.verified_at != Some(moment)
                 && let Some(values) = &known.values
             {
-                transaction.prove(known.cookies, COOKIES, values.stored(), known.schema)?;
+                match known.cookies.all() {
+                    [cookies] => transaction.prove(*cookies, COOKIES, values.stored(), known.schema)?,
+                    _ => transaction.prove_at_any(&known.cookies, COOKIES, values.stored(), known.schema)?,
+                }
                 known.is_proof_requested = true;
             }
         }
@@ -153,7 +159,7 @@ impl SchemaCache {
     ) -> Result<bool, Error> {
         let mut is_right = true;
         for known in self.0.iter_mut().filter(|known| known.is_proof_requested) {
-            match transaction.proof(known.cookies, known.schema)? {
+            match transaction.proof(known.cookies.first(), known.schema)? {
                 None => continue,
                 Some(Proof::Holds) => {}
                 Some(Proof::Fails(stored)) => {
@@ -190,7 +196,7 @@ impl SchemaCache {
     /// at another moment.
     pub(crate) fn rolled_back(&mut self, changed: &[Map], moment: u64) {
         for known in &mut self.0 {
-            if changed.contains(&known.cookies) {
+            if changed.contains(&known.cookies.first()) {
                 (known.values, known.verified_at, known.proved) = (None, None, None);
             } else if known.verified_at == Some(moment) {
                 known.verified_at = Some(moment + 1);

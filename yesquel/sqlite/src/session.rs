@@ -20,7 +20,8 @@ use rustc_hash::FxHashMap;
 use self_cell::self_cell;
 use std::{collections::HashMap, fmt};
 use yesquel::{
-    CancelCheck, CancelGuard, Cursor, Database, Entry, Error, Map, Savepoint, Timestamp, Transaction,
+    CancelCheck, CancelGuard, Cursor, Database, Entry, Error, Map, MapCopies, Savepoint, Timestamp,
+    Transaction,
 };
 
 type CurrentTransaction<'a> = Option<Transaction<'a>>;
@@ -53,11 +54,11 @@ pub(crate) struct SqlSession {
     /// Changes when earlier reads become invalid: at a new transaction, and at a rollback.
     moment: u64,
     savepoints: Vec<OpenSavepoint>,
-    /// Meta-value maps of the schemas whose tables were written.
+    /// Meta-value maps of the schemas whose tables were written, at the groups of these tables.
     written: Vec<Map>,
     /// Changes of the sizes of databases.
     growths: Vec<growth::Growth>,
-    /// Meta-value maps that were written themselves.
+    /// Meta-value maps that were written themselves: all copies of each schema.
     changed: Vec<Map>,
     /// Whether the schemas are guarded.
     is_guarded: bool,
@@ -221,7 +222,7 @@ impl SqlSession {
     }
 
     /// Returns the schema of a database.
-    pub(crate) fn schema(&mut self, schema: Map, cookies: Map) -> SchemaIndex {
+    pub(crate) fn schema(&mut self, schema: Map, cookies: &MapCopies) -> SchemaIndex {
         self.schemas.of(schema, cookies)
     }
 
@@ -305,17 +306,19 @@ impl SqlSession {
         })
     }
 
-    /// Sets the meta values in the transaction.
+    /// Sets the meta values in the transaction, in all copies.
     pub(crate) fn set_values(
         &mut self,
         schema: SchemaIndex,
-        cookies: Map,
+        cookies: &MapCopies,
         values: MetaValues,
     ) -> Result<(), ResultCode> {
-        if !self.changed.contains(&cookies) {
-            self.changed.push(cookies);
+        for map in cookies.all() {
+            if !self.changed.contains(map) {
+                self.changed.push(*map);
+            }
+            self.write(*map, |transaction| transaction.put(*map, COOKIES, values.stored()))?;
         }
-        self.write(cookies, |transaction| transaction.put(cookies, COOKIES, values.stored()))?;
         self.schemas.store(schema, values, self.moment);
         Ok(())
     }
@@ -355,7 +358,7 @@ impl SqlSession {
         }
     }
 
-    /// Writes to tables of the schema with this meta-value map.
+    /// Writes to tables at the group of this map of their schema's meta values.
     pub(crate) fn write<T>(
         &mut self,
         cookies: Map,

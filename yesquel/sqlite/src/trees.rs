@@ -2,10 +2,24 @@
 
 use crate::size::DatabaseSize;
 use rustc_hash::FxHashSet;
-use yesquel::{Database, Error, Map, status::TreeNodes};
+use std::collections::BTreeSet;
+use yesquel::{Database, Error, Map, MapCopies, ServerId, status::TreeNodes};
 
 /// Root page of the schema table.
-const SCHEMA_ROOT: u32 = 1;
+pub(crate) const SCHEMA_ROOT: u32 = 1;
+
+/// Prefix of the names of the maps of tables and indexes.
+const MAP_PREFIX: &str = "sql/";
+
+/// Returns the name of the map of a root page.
+pub(crate) fn map_name(root: u64) -> String {
+    format!("{MAP_PREFIX}{root}")
+}
+
+/// Returns the root page of a map; `None` if it is not that of a table or index.
+pub(crate) fn root_of(map_name: &str) -> Option<u32> {
+    map_name.strip_prefix(MAP_PREFIX)?.parse().ok()
+}
 
 /// Requests and searches of all connections of the process at a store. Monotonic counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -52,9 +66,16 @@ impl DatabaseTrees {
         }
     }
 
-    /// Returns the map of a root page; `None` if no map can have the number.
+    /// Returns the map of a root page; `None` if there is none.
     pub fn map(&self, root: u32) -> Option<Map> {
-        if root == SCHEMA_ROOT { Some(self.schema) } else { self.schema.with_number(u64::from(root)) }
+        if root == SCHEMA_ROOT {
+            return Some(self.schema);
+        }
+        if self.database.groups().len() == 1 {
+            return self.schema.with_number(u64::from(root));
+        }
+        let name = map_name(u64::from(root));
+        self.database.cached_map(&name).or_else(|| self.database.existing_map(&name).ok().flatten())
     }
 
     /// Returns the nodes of the tree with a root page.
@@ -63,13 +84,19 @@ impl DatabaseTrees {
     }
 
     /// Returns the number of bytes of all keys and values, and of tables and indexes.
-    pub(crate) fn size(&self, cookies: Map) -> Result<DatabaseSize, Error> {
+    pub(crate) fn size(&self, cookies: &MapCopies) -> Result<DatabaseSize, Error> {
         let maps = self.database.maps()?;
         let own: FxHashSet<u64> = maps.iter().map(|(_, map)| map.tree()).collect();
-        let status = self.database.store().status_of(self.schema.group())?;
-        let bytes = status.trees.iter().filter(|tree| own.contains(&tree.tree)).map(|tree| tree.bytes).sum();
+        let groups: BTreeSet<ServerId> = maps.iter().map(|(_, map)| map.group()).collect();
+        let mut bytes = 0;
+        for group in groups {
+            let status = self.database.store().status_of(group)?;
+            let here = status.trees.iter().filter(|tree| own.contains(&tree.tree));
+            bytes += here.map(|tree| tree.bytes).sum::<u64>();
+        }
         // The tree of meta values is a part of SQLite's first page; a file without tables has none.
-        let tables = maps.iter().filter(|(_, map)| *map != self.schema && *map != cookies).count() as u64;
+        let is_table = |map: &Map| *map != self.schema && !cookies.all().contains(map);
+        let tables = maps.iter().filter(|(_, map)| is_table(map)).count() as u64;
         Ok(DatabaseSize { bytes, trees: tables + u64::from(tables > 0) })
     }
 

@@ -10,7 +10,7 @@ use crate::{
 };
 use std::sync::Arc;
 use yesquel_client::ProofOutcome;
-use yesquel_model::{KeyRange, NodeId};
+use yesquel_model::{KeyRange, NodeId, ServerId};
 use yesquel_transport::Transport;
 use yesquel_wire::Direction;
 
@@ -48,6 +48,18 @@ impl<T: Transport> TreeTransaction<'_, T> {
         Ok(())
     }
 
+    /// Like [`prove`](Self::prove), at the root of any one of several trees of one leaf each, at
+    /// different servers, that have the same content at every snapshot. The first one identifies the
+    /// proof.
+    ///
+    /// The server that is read first answers. It is not known yet, so that a transaction without a
+    /// snapshot uses no watched leaves before.
+    pub fn prove_at_any(&mut self, roots: &Arc<[NodeId]>, key: &[u8], value: &[u8], other: Tree) {
+        if let Some(first) = roots.first() {
+            self.view.prove_at_any((*first, Arc::clone(roots)), key, value, other.root);
+        }
+    }
+
     /// Returns the watched leaf of a key, unless the proof can travel with another request.
     async fn watched_now(
         &mut self,
@@ -64,9 +76,13 @@ impl<T: Transport> TreeTransaction<'_, T> {
         }
     }
 
-    /// Requests the open proofs now.
+    /// Requests the open proofs now; those that several servers can answer of one that the
+    /// transaction writes to.
     pub async fn ask_proofs(&mut self) -> Result<(), TreeError> {
-        while let Some(server) = self.view.next_to_prove() {
+        while let Some(server) = {
+            let is_written = |server: ServerId| self.writes.keys().any(|root| root.server == server);
+            self.view.next_to_prove(is_written)
+        } {
             self.read_proofs(server).await?;
         }
         Ok(())

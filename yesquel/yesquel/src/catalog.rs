@@ -2,13 +2,13 @@
 //! at the home group.
 //!
 //! ```text
-//! d NAME               -> number of the database, 8 bytes, big-endian; its group, 2 bytes, if it
-//!                         is not the home group
+//! d NAME               -> number of the database, 8 bytes, big-endian; its groups, 2 bytes each,
+//!                         unless that is the home group alone
 //! m NUMBER NAME        -> id of the map's root, 16 bytes
 //! w NUMBER NAME        -> map that is being bulk loaded, before its commit
 //! ```
 
-use crate::{Error, any_transport::AnyTransport};
+use crate::{Error, any_transport::AnyTransport, least_used};
 use std::collections::BTreeMap;
 use yesquel_model::{KeyRange, NodeId, ServerId, TreeId};
 use yesquel_tree::{LoadRegistration, Tree, TreeError, TreeTransaction, Trees, UnfinishedLoad};
@@ -71,31 +71,40 @@ pub(crate) struct Catalog<'a> {
 }
 
 /// Entry of a database's name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct DatabaseEntry {
     number: u64,
-    /// The group at which its maps are created.
-    group: ServerId,
+    /// The groups at which its maps are created, at least one. They never change.
+    groups: Vec<ServerId>,
 }
 
 impl DatabaseEntry {
     fn decode(value: &[u8], home: ServerId) -> Result<DatabaseEntry, Error> {
-        let (number, group) = value.split_first_chunk().ok_or_else(damaged)?;
-        let group = match group {
-            [] => home,
-            group => ServerId(u16::from_be_bytes(group.try_into().map_err(|_| damaged())?)),
-        };
-        Ok(DatabaseEntry { number: u64::from_be_bytes(*number), group })
+        let (number, groups) = value.split_first_chunk().ok_or_else(damaged)?;
+        let (groups, []) = groups.as_chunks() else { return Err(damaged()) };
+        let groups: Vec<ServerId> = groups.iter().map(|group| ServerId(u16::from_be_bytes(*group))).collect();
+        let groups = if groups.is_empty() { vec![home] } else { groups };
+        Ok(DatabaseEntry { number: u64::from_be_bytes(*number), groups })
     }
 
-    fn encode(self, home: ServerId) -> Vec<u8> {
+    fn encode(&self, home: ServerId) -> Vec<u8> {
         let mut value = self.number.to_be_bytes().to_vec();
-        // Earlier releases know databases at the home group only, and read these as before.
-        if self.group != home {
-            value.extend(self.group.0.to_be_bytes());
+        // Earlier releases know databases at the home group only, and read these as before. They
+        // refuse one with several groups as damaged.
+        if self.groups != [home] {
+            value.extend(self.groups.iter().flat_map(|group| group.0.to_be_bytes()));
         }
         value
     }
+}
+
+/// A database's groups, and maps of it.
+pub(crate) struct OpenedDatabase<const N: usize> {
+    pub(crate) groups: Vec<ServerId>,
+    /// The maps that the caller has asked for, as far as they exist.
+    pub(crate) maps: [Option<Tree>; N],
+    /// All maps, if there are several groups.
+    pub(crate) all: Vec<(String, Tree)>,
 }
 
 /// Entry of a map's name.
@@ -152,14 +161,16 @@ impl<'a> Catalog<'a> {
     pub(crate) async fn databases_by_group(&self) -> Result<BTreeMap<ServerId, usize>, Error> {
         let mut counts = BTreeMap::new();
         for (_, value) in self.list(&mut self.trees.begin(), &[DATABASE]).await? {
-            *counts.entry(DatabaseEntry::decode(&value, self.group)?.group).or_default() += 1;
+            for group in DatabaseEntry::decode(&value, self.group)?.groups {
+                *counts.entry(group).or_default() += 1;
+            }
         }
         Ok(counts)
     }
 
-    /// Checks that a database exists.
-    pub(crate) async fn database(&self, name: &str) -> Result<(), Error> {
-        self.entry(&mut self.trees.begin(), name).await.map(|_| ())
+    /// Returns the groups of a database, which must exist.
+    pub(crate) async fn groups(&self, name: &str) -> Result<Vec<ServerId>, Error> {
+        Ok(self.entry(&mut self.trees.begin(), name).await?.groups)
     }
 
     /// Returns maps of a database, as far as they exist. Keys that are near each other, as these
@@ -168,22 +179,51 @@ impl<'a> Catalog<'a> {
         &self,
         database: &str,
         names: [&str; N],
-    ) -> Result<[Option<Tree>; N], Error> {
+    ) -> Result<OpenedDatabase<N>, Error> {
         check_name(database)?;
         let mut transaction = self.trees.begin();
         transaction.use_watched(true);
         transaction.get_near(self.tree(), &database_key(database)).await?;
-        let DatabaseEntry { number, .. } = self.entry(&mut transaction, database).await?;
+        let DatabaseEntry { number, groups } = self.entry(&mut transaction, database).await?;
         let mut maps = [None; N];
         for (map, name) in maps.iter_mut().zip(names) {
             let found = transaction.get_near(self.tree(), &map_key(number, name)).await?;
             *map = found.map(|value| root(&value)).transpose()?;
         }
-        Ok(maps)
+        // Root pages do not name the groups of their trees. These entries are near those above.
+        let all = match groups.len() {
+            1 => Vec::new(),
+            _ => self.roots(&mut transaction, number).await?,
+        };
+        Ok(OpenedDatabase { groups, maps, all })
     }
 
-    /// Creates a database, whose maps will be at a group.
-    pub(crate) async fn create_database(&self, name: &str, group: ServerId) -> Result<(), Error> {
+    /// Returns the maps of a database, by name.
+    async fn roots(
+        &self,
+        transaction: &mut TreeTransaction<'a, AnyTransport>,
+        database: u64,
+    ) -> Result<Vec<(String, Tree)>, Error> {
+        let all = self.list(transaction, &map_key(database, "")).await?;
+        all.into_iter().map(|(name, value)| Ok((name, root(&value)?))).collect()
+    }
+
+    /// Chooses the group of a new tree.
+    async fn group_of_tree(
+        &self,
+        transaction: &mut TreeTransaction<'a, AnyTransport>,
+        entry: &DatabaseEntry,
+    ) -> Result<ServerId, Error> {
+        if let [group] = *entry.groups {
+            return Ok(group);
+        }
+        let all = self.roots(transaction, entry.number).await?;
+        let at = all.into_iter().map(|(_, tree)| tree.root().server);
+        least_used::group_of_tree(&entry.groups, at).ok_or_else(damaged)
+    }
+
+    /// Creates a database, whose maps will be at these groups.
+    pub(crate) async fn create_database(&self, name: &str, groups: Vec<ServerId>) -> Result<(), Error> {
         check_name(name)?;
         // DATABASE/MAP is split at the first `/`. Older versions allowed such names, which still
         // resolve.
@@ -191,7 +231,7 @@ impl<'a> Catalog<'a> {
             let what = "it has a '/', behind which the name of a map begins";
             return Err(Error::Name { name: name.to_owned(), what });
         }
-        let entry = DatabaseEntry { number: self.trees.number(DATABASES).await?, group };
+        let entry = DatabaseEntry { number: self.trees.number(DATABASES).await?, groups };
         let mut transaction = self.trees.begin();
         transaction.insert(self.tree(), &database_key(name), &entry.encode(self.group))?;
         match transaction.commit().await.map_err(Error::from) {
@@ -211,11 +251,12 @@ impl<'a> Catalog<'a> {
         let databases = from.list(&mut transaction, &[DATABASE]).await?;
         let Some((name, value)) = databases.into_iter().next() else { return Ok(None) };
         let before = DatabaseEntry::decode(&value, from.group)?;
+        let before_number = before.number;
         let is_taken = transaction.get(self.tree(), &database_key(&name)).await?.is_some();
         let new_name = if is_taken { format!("{name}@{}", from.group.0) } else { name.clone() };
         let entry = DatabaseEntry { number: self.trees.number(DATABASES).await?, ..before };
         transaction.insert(self.tree(), &database_key(&new_name), &entry.encode(self.group))?;
-        let prefix = map_key(before.number, "");
+        let prefix = map_key(before_number, "");
         for (map, root) in from.list(&mut transaction, &prefix).await? {
             transaction.insert(self.tree(), &map_key(entry.number, &map), &root)?;
         }
@@ -292,12 +333,19 @@ impl<'a> Catalog<'a> {
         }
     }
 
+    /// Returns the maps of a database, by name, as a transaction sees them.
+    pub(crate) async fn maps_in(
+        &self,
+        transaction: &mut TreeTransaction<'a, AnyTransport>,
+        database: &str,
+    ) -> Result<Vec<(String, Tree)>, Error> {
+        let number = self.entry(transaction, database).await?.number;
+        self.roots(transaction, number).await
+    }
+
     /// Returns the maps of a database, by name.
     pub(crate) async fn maps(&self, database: &str) -> Result<Vec<(String, Tree)>, Error> {
-        let mut transaction = self.trees.begin();
-        let prefix = map_key(self.entry(&mut transaction, database).await?.number, "");
-        let all = self.list(&mut transaction, &prefix).await?;
-        all.into_iter().map(|(name, value)| Ok((name, root(&value)?))).collect()
+        self.maps_in(&mut self.trees.begin(), database).await
     }
 
     /// Returns the entry of a map's name.
@@ -321,45 +369,80 @@ impl<'a> Catalog<'a> {
 
     /// Returns the map of a name; creates it if it does not exist.
     pub(crate) async fn create_map(&self, database: &str, name: &str) -> Result<Tree, Error> {
-        let (mut fresh, mut attempts) = (None, 0);
+        self.create_maps(database, None, &[(name, None)]).await?.pop().ok_or_else(damaged)
+    }
+
+    /// Returns the maps of some names, which differ. Creates those that do not exist in one
+    /// transaction, at the given groups. Fails if the database has other groups than those
+    /// `expected`: it was dropped and created again.
+    pub(crate) async fn create_maps(
+        &self,
+        name_of: &str,
+        expected: Option<&[ServerId]>,
+        maps: &[(&str, Option<ServerId>)],
+    ) -> Result<Vec<Tree>, Error> {
+        let (mut fresh, mut attempts) = (vec![None; maps.len()], 0);
         loop {
             let mut transaction = self.trees.begin();
-            let MapEntry { database: DatabaseEntry { group, .. }, key, tree } =
-                self.find(&mut transaction, database, name).await?;
-            if let Some(tree) = tree {
-                return Ok(tree);
+            let (mut trees, mut creates) = (Vec::with_capacity(maps.len()), false);
+            for ((name, group), fresh) in maps.iter().zip(&mut fresh) {
+                let MapEntry { database, key, tree } = self.find(&mut transaction, name_of, name).await?;
+                if expected.is_some_and(|expected| expected != database.groups) {
+                    return Err(Error::NoDatabase(name_of.to_owned()));
+                }
+                if let Some(tree) = tree {
+                    trees.push(tree);
+                    continue;
+                }
+                // The tree of a failed attempt is unused.
+                let tree = match fresh {
+                    Some(tree) => *tree,
+                    None => {
+                        let group = match group {
+                            Some(group) => *group,
+                            None => self.group_of_tree(&mut transaction, &database).await?,
+                        };
+                        *fresh.insert(self.trees.new_tree(group).await?)
+                    }
+                };
+                // Tree and name are created together, so that no tree is left without a name.
+                transaction.create_tree(tree);
+                transaction.insert(self.tree(), &key, &tree.root().to_bits().to_be_bytes())?;
+                trees.push(tree);
+                creates = true;
             }
-            // The tree of a failed attempt is unused.
-            let tree = match fresh {
-                Some(tree) => tree,
-                None => *fresh.insert(self.trees.new_tree(group).await?),
-            };
-            // Tree and name are created together, so that no tree is left without a name.
-            transaction.create_tree(tree);
-            transaction.insert(self.tree(), &key, &tree.root().to_bits().to_be_bytes())?;
+            if !creates {
+                return Ok(trees);
+            }
             // Conflicts with a concurrent drop of the database.
-            transaction.guard(self.tree(), KeyRange::single(&database_key(database)));
+            transaction.guard(self.tree(), KeyRange::single(&database_key(name_of)));
             match transaction.commit().await.map_err(Error::from) {
-                Ok(_) => return Ok(tree),
-                // Another client has just created the map, or dropped the database.
+                Ok(_) => return Ok(trees),
+                // Another client has just created a map, or dropped the database.
                 Err(Error::Exists | Error::Conflict(_)) if attempts < ATTEMPTS_MAX => attempts += 1,
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Creates a map within a transaction. The name may contain the map's number.
+    /// Creates a map within a transaction, at the group of the tree `beside` if there is one. The
+    /// name may contain the map's number.
     pub(crate) async fn create_in(
         &self,
-        transaction: &mut TreeTransaction<'_, AnyTransport>,
+        transaction: &mut TreeTransaction<'a, AnyTransport>,
         database: &str,
+        beside: Option<Tree>,
         name: impl FnOnce(u64) -> String,
     ) -> Result<Tree, Error> {
-        let DatabaseEntry { number, group } = self.entry(transaction, database).await?;
+        let entry = self.entry(transaction, database).await?;
+        let group = match beside {
+            Some(tree) => tree.root().server,
+            None => self.group_of_tree(transaction, &entry).await?,
+        };
         let tree = self.trees.new_tree(group).await?;
         let name = name(tree.root().tree.number());
         check_name(&name)?;
-        let key = map_key(number, &name);
+        let key = map_key(entry.number, &name);
         let under_way = LoadRegistration { list: self.tree(), key: bulk_load_key(&key).into() };
         transaction.create_bulk_loaded_tree(tree, under_way);
         transaction.insert(self.tree(), &key, &tree.root().to_bits().to_be_bytes())?;

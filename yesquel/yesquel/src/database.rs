@@ -1,6 +1,10 @@
 //! Databases and their maps.
 
-use crate::{Error, Map, Placement, Store, any_transport::AnyTransport, catalog::Catalog};
+use crate::{
+    Error, Map, Placement, Store,
+    any_transport::AnyTransport,
+    catalog::{Catalog, OpenedDatabase},
+};
 use std::{
     collections::HashMap,
     fmt,
@@ -9,9 +13,9 @@ use std::{
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-use yesquel_model::{LocalId, NodeId, Refusal};
+use yesquel_model::{LocalId, NodeId, Refusal, ServerId};
 use yesquel_transport::block_on;
-use yesquel_tree::Trees;
+use yesquel_tree::{Tree, Trees};
 
 /// Database: maps by name. Clones share it, also between threads.
 ///
@@ -36,17 +40,24 @@ use yesquel_tree::Trees;
 pub struct Database {
     store: Store,
     name: Arc<str>,
+    groups: Arc<[ServerId]>,
     maps: Arc<Mutex<HashMap<String, Map>>>,
 }
 
 impl Database {
-    fn new(store: Store, name: &str) -> Database {
-        Database { store, name: name.into(), maps: Arc::default() }
+    fn new(store: Store, name: &str, groups: Vec<ServerId>) -> Database {
+        Database { store, name: name.into(), groups: groups.into(), maps: Arc::default() }
     }
 
     /// Returns the name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Returns the groups at which its maps are created, as they were when this handle was made. They
+    /// change only when the database is dropped and created again.
+    pub fn groups(&self) -> &[ServerId] {
+        &self.groups
     }
 
     /// Returns the store that holds the database.
@@ -76,6 +87,25 @@ impl Database {
         let map = self.store.map_of(tree);
         self.known().insert(name.to_owned(), map);
         Ok(map)
+    }
+
+    /// Returns the maps of some names, which differ. Creates those that do not exist in one
+    /// transaction, at the given groups.
+    pub fn maps_at(&self, maps: &[(&str, ServerId)]) -> Result<Vec<Map>, Error> {
+        let maps: Vec<_> = maps.iter().map(|(name, group)| (*name, Some(*group))).collect();
+        let trees = block_on(self.catalog().create_maps(&self.name, Some(&self.groups), &maps))?;
+        self.remember(maps.iter().map(|(name, _)| (*name).to_owned()).zip(trees.iter().copied()));
+        Ok(trees.into_iter().map(|tree| self.store.map_of(tree)).collect())
+    }
+
+    /// Returns the map of a name if this handle has found it before, without asking a server.
+    pub fn cached_map(&self, name: &str) -> Option<Map> {
+        self.known().get(name).copied()
+    }
+
+    /// Caches maps.
+    pub(crate) fn remember(&self, maps: impl IntoIterator<Item = (String, Tree)>) {
+        self.known().extend(maps.into_iter().map(|(name, tree)| (name, self.store.map_of(tree))));
     }
 
     /// Returns the map of a name, if it exists.
@@ -167,41 +197,45 @@ impl Store {
     ///
     /// [`NAME_BYTES_MAX`]: crate::NAME_BYTES_MAX
     pub fn create_database(&self, name: &str) -> Result<Database, Error> {
-        self.create_database_at(name, Placement::default())
+        self.create_database_at(name, &Placement::default())
     }
 
-    /// Like [`create_database`](Self::create_database), with a choice of the group at which the
+    /// Like [`create_database`](Self::create_database), with a choice of the groups at which the
     /// maps of the database are created.
-    pub fn create_database_at(&self, name: &str, placement: Placement) -> Result<Database, Error> {
-        block_on(self.catalog().create_database(name, self.place(placement)?))?;
-        Ok(Database::new(self.clone(), name))
+    pub fn create_database_at(&self, name: &str, placement: &Placement) -> Result<Database, Error> {
+        let groups = self.place(placement)?;
+        block_on(self.catalog().create_database(name, groups.clone()))?;
+        Ok(Database::new(self.clone(), name, groups))
     }
 
     /// Returns a database, which must exist.
     pub fn database(&self, name: &str) -> Result<Database, Error> {
-        block_on(self.catalog().database(name))?;
-        Ok(Database::new(self.clone(), name))
+        let groups = block_on(self.catalog().groups(name))?;
+        Ok(Database::new(self.clone(), name, groups))
     }
 
     /// Returns a database, which must exist, and maps of it, as far as they exist. This costs fewer
-    /// round trips than one call for each.
+    /// round trips than one call for each. All maps of a database with several groups are
+    /// [cached](Database::cached_map).
     pub fn database_with_maps<const N: usize>(
         &self,
         name: &str,
         maps: [&str; N],
     ) -> Result<(Database, [Option<Map>; N]), Error> {
-        let maps = block_on(self.catalog().open(name, maps))?;
-        Ok((Database::new(self.clone(), name), maps.map(|tree| tree.map(|tree| self.map_of(tree)))))
+        let OpenedDatabase { groups, maps, all } = block_on(self.catalog().open(name, maps))?;
+        let database = Database::new(self.clone(), name, groups);
+        database.remember(all);
+        Ok((database, maps.map(|tree| tree.map(|tree| self.map_of(tree)))))
     }
 
     /// Returns a database; creates it if it does not exist.
     pub fn database_or_create(&self, name: &str) -> Result<Database, Error> {
-        self.database_or_create_at(name, Placement::default())
+        self.database_or_create_at(name, &Placement::default())
     }
 
-    /// Like [`database_or_create`](Self::database_or_create), with a choice of the group at which
+    /// Like [`database_or_create`](Self::database_or_create), with a choice of the groups at which
     /// the maps of a new database are created.
-    pub fn database_or_create_at(&self, name: &str, placement: Placement) -> Result<Database, Error> {
+    pub fn database_or_create_at(&self, name: &str, placement: &Placement) -> Result<Database, Error> {
         match self.database(name) {
             Err(Error::NoDatabase(_)) => match self.create_database_at(name, placement) {
                 Err(Error::DatabaseExists(_)) => self.database(name),

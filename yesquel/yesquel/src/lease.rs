@@ -7,7 +7,7 @@ use std::{
     ops::RangeBounds,
     time::{Duration, Instant},
 };
-use yesquel_client::LeaseHolder;
+use yesquel_client::{LeaseHolder, LeaseRanges, RequestError};
 use yesquel_model::{KeyRange, NodeId, ServerId};
 use yesquel_transport::{block_on, check_cancelled};
 
@@ -42,6 +42,17 @@ pub struct Lease {
     ranges: Vec<(Map, KeyRange)>,
     holder: LeaseHolder,
     is_held: bool,
+    /// Whether a request was refused, after which the servers are asked one after the other.
+    is_refused: bool,
+}
+
+/// How the servers of a lease are asked for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LeaseOrder {
+    /// All at once. No request waits in a queue.
+    Parallel,
+    /// One after the other, in the order of their numbers. Requests queue.
+    ByServer,
 }
 
 impl fmt::Debug for Lease {
@@ -61,12 +72,17 @@ impl Lease {
     /// Extends the lease for `time` from now, a minute at most. Fails if it has expired and another
     /// client holds one there.
     pub fn renew(&self, time: Duration) -> Result<(), Error> {
-        self.request(time, Duration::ZERO)
+        let asked = ranges_by_server(self.wanted());
+        let outcomes = block_on(self.database.trees().client().lease_at_all(
+            &self.holder,
+            asked.into_iter().collect(),
+            time,
+        ));
+        Ok(outcomes.into_iter().collect::<Result<(), _>>()?)
     }
 
-    fn request(&self, time: Duration, wait: Duration) -> Result<(), Error> {
-        let ranges = self.ranges.iter().map(|(map, range)| (map.tree.root(), range.clone()));
-        wait_for_leases(&self.database, ranges, &self.holder, time, wait)
+    fn wanted(&self) -> impl Iterator<Item = (NodeId, KeyRange)> {
+        self.ranges.iter().map(|(map, range)| (map.tree.root(), range.clone()))
     }
 
     /// Its servers, each once.
@@ -77,7 +93,9 @@ impl Lease {
     /// Takes the lease, or takes it again, for `time`. Waits for its turn for `timeout` at most, and
     /// keeps its place for a second more, so that it may be called again after [`Error::Leased`].
     pub fn take(&mut self, time: Duration, timeout: Duration) -> Result<(), Error> {
-        let taken = self.request(time, timeout);
+        let order = if self.is_refused { LeaseOrder::ByServer } else { LeaseOrder::Parallel };
+        let taken = wait_in_order(&self.database, self.wanted(), &self.holder, (time, timeout), order);
+        self.is_refused |= taken.is_err();
         // After a cancellation the server may still grant the lease, which must then be released. Of
         // several servers, some may have granted it.
         self.is_held |= matches!(taken, Ok(()) | Err(Error::Interrupted(_))) || self.servers().len() > 1;
@@ -101,10 +119,15 @@ impl Lease {
         self.ranges.iter().map(|(map, _)| *map)
     }
 
-    /// Returns whether a [commit](Transaction::releases) that writes to these maps releases the lease:
-    /// it is sent to all of its servers.
-    pub fn is_released_by(&self, written: &[Map]) -> bool {
-        self.servers().is_subset(&servers_of(written.iter().copied()))
+    /// Ends the lease after a [commit](Transaction::releases) that was sent and has written or guarded
+    /// something in these maps. The commit has released it at their servers. It is released at the
+    /// others without waiting for them: the requests are on their way when this returns.
+    pub fn committed(mut self, written: &[Map]) {
+        self.is_held = false;
+        let released = servers_of(written.iter().copied());
+        for server in self.servers().difference(&released) {
+            self.database.trees().client().release_in_background(*server, &self.holder);
+        }
     }
 
     /// Releases the lease.
@@ -121,10 +144,7 @@ impl Lease {
         if !std::mem::take(&mut self.is_held) {
             return Ok(());
         }
-        for server in self.servers() {
-            block_on(self.database.trees().client().release(server, &self.holder))?;
-        }
-        Ok(())
+        Ok(block_on(self.database.trees().client().release_at_all(self.servers(), &self.holder))?)
     }
 }
 
@@ -166,7 +186,7 @@ impl Database {
         let mut ranges = ranges.into_iter().map(range).collect::<Result<Vec<_>, Error>>()?;
         ranges.sort_by_key(|(map, _)| map.tree.root());
         let holder = self.trees().client().new_lease_holder();
-        Ok(Lease { database: self.clone(), ranges, holder, is_held: false })
+        Ok(Lease { database: self.clone(), ranges, holder, is_held: false, is_refused: false })
     }
 }
 
@@ -177,8 +197,8 @@ impl Transaction<'_> {
     }
 
     /// Like [`within_lease`](Self::within_lease), and the commit also releases the lease, in the
-    /// same message, if [one was sent](Self::has_sent_commit) and has written or guarded something
-    /// [at its servers](Lease::is_released_by): then call [`Lease::forget`].
+    /// same message, if [one was sent](Self::has_sent_commit), at the servers where it has written or
+    /// guarded something: then call [`Lease::committed`].
     pub fn releases(&mut self, lease: &Lease) {
         self.inner.within_lease(&lease.holder.ending());
     }
@@ -193,10 +213,62 @@ pub(crate) fn wait_for_leases(
     time: Duration,
     timeout: Duration,
 ) -> Result<(), Error> {
-    let (client, until) = (database.trees().client(), Instant::now() + timeout);
-    let mut by_server = BTreeMap::<ServerId, Vec<_>>::new();
+    wait_in_order(database, ranges, holder, (time, timeout), LeaseOrder::ByServer)
+}
+
+fn ranges_by_server(ranges: impl IntoIterator<Item = (NodeId, KeyRange)>) -> BTreeMap<ServerId, LeaseRanges> {
+    let mut by_server = BTreeMap::<ServerId, LeaseRanges>::new();
     for (root, range) in ranges {
         by_server.entry(root.server).or_default().push((root.tree, range));
+    }
+    by_server
+}
+
+/// Asks several servers for leases in parallel. Returns whether all have granted them; otherwise
+/// gives back those that it got.
+fn take_in_parallel(
+    database: &Database,
+    by_server: &BTreeMap<ServerId, LeaseRanges>,
+    holder: &LeaseHolder,
+    time: Duration,
+) -> Result<bool, Error> {
+    let client = database.trees().client();
+    let asked = by_server.iter().map(|(server, ranges)| (*server, ranges.clone())).collect();
+    let outcomes = block_on(client.lease_at_all(holder, asked, time));
+    if outcomes.iter().all(Result::is_ok) {
+        return Ok(true);
+    }
+    for (server, outcome) in by_server.keys().zip(&outcomes) {
+        // A server whose answer was lost may have granted it.
+        if !matches!(outcome, Err(RequestError::Refused(_))) {
+            client.release_in_background(*server, holder);
+        }
+    }
+    match outcomes.into_iter().find_map(|outcome| match outcome.map_err(Error::from) {
+        Ok(()) | Err(Error::Leased(_)) => None,
+        Err(error) => Some(error),
+    }) {
+        Some(error) => Err(error),
+        None => Ok(false),
+    }
+}
+
+/// Takes leases, and waits for the turn. In parallel, two clients may each get some: both give them
+/// back and go on in the order of the servers.
+fn wait_in_order(
+    database: &Database,
+    ranges: impl IntoIterator<Item = (NodeId, KeyRange)>,
+    holder: &LeaseHolder,
+    (time, timeout): (Duration, Duration),
+    order: LeaseOrder,
+) -> Result<(), Error> {
+    let (client, until) = (database.trees().client(), Instant::now() + timeout);
+    let by_server = ranges_by_server(ranges);
+    if order == LeaseOrder::Parallel
+        && by_server.len() > 1
+        && take_in_parallel(database, &by_server, holder, time)?
+    {
+        return Ok(());
     }
     for (server, ranges) in by_server {
         loop {

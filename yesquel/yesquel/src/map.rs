@@ -1,5 +1,6 @@
 //! Maps, by which applications name trees.
 
+use std::sync::Arc;
 use yesquel_model::{ClusterId, NodeId, ServerId, TreeId};
 use yesquel_tree::Tree;
 
@@ -31,5 +32,37 @@ impl Map {
     pub fn with_number(&self, number: u64) -> Option<Map> {
         let tree = TreeId::new(number)?;
         Some(Map { tree: Tree::at(NodeId::root(tree, self.group())), cluster: self.cluster })
+    }
+}
+
+/// Small maps at different groups that have the same content at every snapshot: a transaction that
+/// changes one changes all of them. So any of them proves what all contain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MapCopies {
+    maps: Arc<[Map]>,
+    pub(crate) roots: Arc<[NodeId]>,
+}
+
+impl MapCopies {
+    /// Returns these maps as copies. The first one identifies them; the others are in any order.
+    pub fn new(first: Map, others: impl IntoIterator<Item = Map>) -> MapCopies {
+        let maps: Arc<[Map]> = std::iter::once(first).chain(others).collect();
+        let roots = maps.iter().map(|map| map.tree.root()).collect();
+        MapCopies { maps, roots }
+    }
+
+    /// Returns the map that identifies the copies.
+    pub fn first(&self) -> Map {
+        self.maps[0]
+    }
+
+    /// Returns all copies.
+    pub fn all(&self) -> &[Map] {
+        &self.maps
+    }
+
+    /// Returns the copy at a group; the first one if there is none.
+    pub fn at(&self, group: ServerId) -> Map {
+        self.maps.iter().copied().find(|map| map.group() == group).unwrap_or_else(|| self.first())
     }
 }

@@ -1,12 +1,13 @@
-//! Placement: the group at which a new database is created (SOSP'15, section 4.3).
+//! Placement: the groups of a new database (SOSP'15, section 4.3).
 
-use crate::{Error, Store};
-use std::str::FromStr;
+use crate::{Error, Store, least_used::least};
+use std::{collections::BTreeSet, str::FromStr};
 use thiserror::Error;
 use yesquel_model::ServerId;
 
-/// Where a new database is created. Its maps are created at the same group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// Where a new database is created. Its maps are created at the same group, unless it has several
+/// groups, over which they are distributed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Placement {
     /// At the group of the server that the client is connected to.
     #[default]
@@ -17,11 +18,18 @@ pub enum Placement {
     Load,
     /// At this group.
     Group(ServerId),
+    /// At all groups of the cluster. The first one is that of the server that the client is
+    /// connected to.
+    Tables,
+    /// At these groups.
+    Groups(Vec<ServerId>),
 }
 
 /// The text is no placement.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("'{0}' is no placement: write local, spread, load, or the number of a group")]
+#[error(
+    "'{0}' is no placement: write local, spread, load, tables, or the numbers of groups, like 2 or 0,2,5"
+)]
 pub struct PlacementError(String);
 
 impl FromStr for Placement {
@@ -32,30 +40,39 @@ impl FromStr for Placement {
             "local" => Ok(Placement::Local),
             "spread" => Ok(Placement::Spread),
             "load" => Ok(Placement::Load),
-            _ => match text.parse() {
-                Ok(group) => Ok(Placement::Group(ServerId(group))),
-                Err(_) => Err(PlacementError(text.to_owned())),
-            },
+            "tables" => Ok(Placement::Tables),
+            _ => {
+                let groups: Option<Vec<ServerId>> =
+                    text.split(',').map(|group| group.parse().ok().map(ServerId)).collect();
+                let groups = groups.filter(|groups| has_no_duplicates(groups));
+                match groups.as_deref() {
+                    Some([group]) => Ok(Placement::Group(*group)),
+                    Some(groups) => Ok(Placement::Groups(groups.to_vec())),
+                    None => Err(PlacementError(text.to_owned())),
+                }
+            }
         }
     }
 }
 
-/// Returns the group with the least use; of several, the first one that follows `after` in a circle,
-/// so that not all clients choose the same one.
-fn least<U: Ord>(groups: impl IntoIterator<Item = (ServerId, U)>, after: ServerId) -> Option<ServerId> {
-    let distance = |group: ServerId| group.0.wrapping_sub(after.0).wrapping_sub(1);
-    groups.into_iter().map(|(group, uses)| (uses, distance(group), group)).min().map(|(.., group)| group)
+fn has_no_duplicates(groups: &[ServerId]) -> bool {
+    groups.iter().collect::<BTreeSet<_>>().len() == groups.len()
 }
 
 impl Store {
-    /// Chooses the group of a new database.
-    pub(crate) fn place(&self, placement: Placement) -> Result<ServerId, Error> {
+    /// Chooses the groups of a new database. The first one has its schema.
+    pub(crate) fn place(&self, placement: &Placement) -> Result<Vec<ServerId>, Error> {
         let own = self.inner.server;
         let chosen = match placement {
             Placement::Local => Some(own),
-            Placement::Group(group) => {
-                let is_known = self.groups()?.contains(&group);
-                return if is_known { Ok(group) } else { Err(Error::NoGroup(group.0)) };
+            Placement::Group(group) => return self.known(std::slice::from_ref(group)),
+            Placement::Groups(groups) => return self.known(groups),
+            Placement::Tables => {
+                let mut groups = self.groups()?;
+                groups.retain(|group| *group != own);
+                groups.sort();
+                groups.insert(0, own);
+                return Ok(groups);
             }
             Placement::Spread => {
                 let counts = self.databases_by_group()?;
@@ -68,7 +85,16 @@ impl Store {
                 least(self.groups()?.into_iter().filter_map(used), own)
             }
         };
-        Ok(chosen.unwrap_or(own))
+        Ok(vec![chosen.unwrap_or(own)])
+    }
+
+    /// Returns the groups if the server knows all of them.
+    fn known(&self, groups: &[ServerId]) -> Result<Vec<ServerId>, Error> {
+        let known = self.groups()?;
+        match groups.iter().find(|group| !known.contains(group)) {
+            Some(group) => Err(Error::NoGroup(group.0)),
+            None => Ok(groups.to_vec()),
+        }
     }
 }
 
@@ -77,23 +103,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_used_group_is_chosen_and_equal_ones_in_turn() {
-        let among = |uses: &[(u16, u64)], after| {
-            least(uses.iter().map(|(group, uses)| (ServerId(*group), *uses)), ServerId(after))
-                .map(|group| group.0)
-        };
-        assert_eq!(among(&[(0, 3), (1, 1), (2, 2)], 0), Some(1));
-        for (after, chosen) in [(0, 1), (1, 2), (2, 0), (7, 0), (u16::MAX, 0)] {
-            assert_eq!(among(&[(0, 1), (1, 1), (2, 1)], after), Some(chosen), "after {after}");
-        }
-        assert_eq!(among(&[], 0), None);
-    }
-
-    #[test]
     fn placements_have_names() {
         assert_eq!("spread".parse(), Ok(Placement::Spread));
+        assert_eq!("tables".parse(), Ok(Placement::Tables));
         assert_eq!("17".parse(), Ok(Placement::Group(ServerId(17))));
-        for wrong in ["", "Load", "-1", "65536"] {
+        assert_eq!("5,0".parse(), Ok(Placement::Groups([5, 0].map(ServerId).to_vec())));
+        for wrong in ["", "Load", "-1", "65536", "1,", "1,1", "1, 2"] {
             assert!(wrong.parse::<Placement>().is_err(), "{wrong}");
         }
     }

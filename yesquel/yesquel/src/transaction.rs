@@ -1,6 +1,6 @@
 //! Transactions and cursors, with blocking calls.
 
-use crate::{Database, Error, Map, any_transport::AnyTransport, range::range_of};
+use crate::{Database, Error, Map, MapCopies, any_transport::AnyTransport, range::range_of};
 use std::ops::RangeBounds;
 use yesquel_client::CommitError;
 use yesquel_model::{Key, KeyRange, Refusal, Timestamp};
@@ -203,6 +203,21 @@ impl<'a> Transaction<'a> {
         self.checked(outcome)
     }
 
+    /// Like [`prove`](Self::prove), at any one of several copies of a map, each of which consists of
+    /// one leaf: the server that is read first proves it. [`MapCopies::first`] identifies the proof.
+    pub fn prove_at_any(
+        &mut self,
+        copies: &MapCopies,
+        key: &[u8],
+        value: &[u8],
+        other: Map,
+    ) -> Result<(), Error> {
+        let other = self.tree_of(other)?;
+        self.tree_of(copies.first())?;
+        self.inner.prove_at_any(&copies.roots, key, value, other);
+        Ok(())
+    }
+
     /// Lets the transaction use leaves that this process watches: the server says before it
     /// acknowledges a change to anyone that they change. What it reads there costs no round trip.
     /// `only_reads`: the transaction writes nothing.
@@ -254,9 +269,29 @@ impl<'a> Transaction<'a> {
         database: &Database,
         name: impl FnOnce(u64) -> String,
     ) -> Result<Map, Error> {
+        self.create_map_beside(database, None, name)
+    }
+
+    /// Like [`create_map`](Self::create_map), at the group of another map if one is given.
+    pub fn create_map_beside(
+        &mut self,
+        database: &Database,
+        beside: Option<Map>,
+        name: impl FnOnce(u64) -> String,
+    ) -> Result<Map, Error> {
         self.check_store(database)?;
-        let tree = block_on(database.catalog().create_in(&mut self.inner, database.name(), name))?;
+        let beside = beside.map(|map| self.tree_of(map)).transpose()?;
+        // The catalog of this transaction's own database handle lives long enough.
+        let catalog = self.database.catalog();
+        let tree = block_on(catalog.create_in(&mut self.inner, database.name(), beside, name))?;
         Ok(database.store().map_of(tree))
+    }
+
+    /// Returns the maps of a database, by name, as the transaction sees them.
+    pub fn maps(&mut self, database: &Database) -> Result<Vec<(String, Map)>, Error> {
+        self.check_store(database)?;
+        let all = block_on(self.database.catalog().maps_in(&mut self.inner, database.name()))?;
+        Ok(all.into_iter().map(|(name, tree)| (name, database.store().map_of(tree))).collect())
     }
 
     /// Drops a map of a database with its content at the commit. Returns whether it exists.

@@ -26,7 +26,7 @@ const PLACES: [ScriptTrees; 10] = [
     ScriptTrees::Memory,
     ScriptTrees::Memory,
     ScriptTrees::Memory,
-    ScriptTrees::Memory,
+    ScriptTrees::Cluster,
     ScriptTrees::Folder,
     ScriptTrees::Folder,
     ScriptTrees::Served,

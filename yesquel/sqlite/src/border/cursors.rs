@@ -106,7 +106,7 @@ unsafe extern "C" fn yq_close_cursor(scan: *mut TreeScan) {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_follow(scan: &mut TreeScan, attached: &AttachedDatabase, root: u32) {
     answer(|| {
-        scan.follow(attached.map(root));
+        scan.follow(attached.map(root).ok());
         Ok(OK)
     });
 }
@@ -292,7 +292,7 @@ unsafe extern "C" fn yq_new_sequence(
     answer(|| {
         // SAFETY: null or a C string.
         let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_bytes());
-        let sequences = attached.map(sequences).ok_or(ResultCode::CORRUPT)?;
+        let sequences = attached.map(sequences)?;
         let row = (has_row != 0).then_some(row);
         *number = scan.new_sequence(sequences, row, above, name)?;
         Ok(OK)

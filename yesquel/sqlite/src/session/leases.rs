@@ -98,16 +98,15 @@ impl SqlSession {
         }
     }
 
-    /// Notes a commit, which has released the lease if it was sent to its server. A transaction
-    /// whose writes were rolled back to a savepoint sends none.
+    /// Notes a commit, which has released the lease at the servers that it was sent to. A
+    /// transaction whose writes were rolled back to a savepoint sends none.
     pub(super) fn lease_committed(&mut self) {
         let Some(open) = &mut self.open else { return };
         let is_sent = open.with_dependent_mut(|_, running| {
             running.as_ref().is_some_and(|transaction| transaction.has_sent_commit())
         });
-        let is_released = |(lease, _): &mut (Lease, Instant)| is_sent && lease.is_released_by(&self.written);
-        if let Some((lease, _)) = self.leases.held.take_if(is_released) {
-            lease.forget();
+        if let Some((lease, _)) = self.leases.held.take_if(|_| is_sent) {
+            lease.committed(&self.written);
         }
     }
 

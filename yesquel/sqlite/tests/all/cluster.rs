@@ -1,65 +1,8 @@
 //! SQL at a cluster: a database at any group, by the addresses of any servers.
 
-use crate::place::round_trips;
+use crate::{place::round_trips, servers::Cluster};
 use rusqlite::{Connection, ErrorCode};
-use yesquel::{
-    Address, EngineSettings, ListenOptions, LogOptions, PeerOptions, Server, ServerId, SocketOptions, Store,
-};
-
-/// Servers by TCP that know each other. The first one has the home group.
-struct Cluster {
-    servers: Vec<Server>,
-}
-
-/// Returns addresses whose ports were free a moment ago.
-fn free_addresses<const N: usize>() -> [Address; N] {
-    let listeners = [(); N].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
-    listeners.map(|listener| Address::Tcp {
-        host: "127.0.0.1".to_owned(),
-        port: listener.local_addr().unwrap().port(),
-    })
-}
-
-impl Cluster {
-    fn start() -> Cluster {
-        assert!(yesquel_sqlite::is_linked());
-        let addresses = free_addresses::<3>();
-        let start = |server: u16| {
-            let all = addresses.iter().enumerate().map(|(at, other)| (ServerId(at as u16), other.clone()));
-            let servers = all.filter(|(other, _)| other.0 != server).collect();
-            let listen = ListenOptions {
-                addresses: vec![addresses[usize::from(server)].clone()],
-                peers: PeerOptions { servers, ..PeerOptions::default() },
-                ..ListenOptions::default()
-            };
-            let settings = EngineSettings { server: ServerId(server), ..EngineSettings::default() };
-            Server::start(None, settings, LogOptions::default(), listen).unwrap()
-        };
-        Cluster { servers: (0..3).map(start).collect() }
-    }
-
-    fn address(&self, server: usize) -> &Address {
-        &self.servers[server].addresses()[0]
-    }
-
-    /// Opens a database by these servers.
-    fn open(&self, servers: &[usize], name: &str, options: &str) -> Connection {
-        let addresses: Vec<_> = servers.iter().map(|server| self.address(*server).to_string()).collect();
-        let address = format!("file:yesquel://{}/{name}?{options}", addresses.join(","));
-        let connection = Connection::open(address).unwrap();
-        connection.busy_timeout(std::time::Duration::from_secs(60)).unwrap();
-        connection
-    }
-
-    /// Waits until the groups have these numbers of trees, without catalogs. A group takes decisions a
-    /// moment after the client has returned.
-    fn await_trees(&self, numbers: [usize; 3]) {
-        let count = |server: &Server| server.status().trees.iter().filter(|tree| tree.tree != 0).count();
-        while self.servers.iter().map(count).ne(numbers) {
-            std::thread::yield_now();
-        }
-    }
-}
+use yesquel::{SocketOptions, Store};
 
 const SCHEMA: &str = "
     CREATE TABLE t(id INTEGER PRIMARY KEY, name TEXT UNIQUE, n INT);

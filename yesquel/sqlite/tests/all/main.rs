@@ -26,5 +26,7 @@ mod round_trips;
 mod schema_changes;
 mod secured;
 mod seeks;
+mod servers;
+mod several_groups;
 mod staleness;
 mod watches;

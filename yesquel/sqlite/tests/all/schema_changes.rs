@@ -4,10 +4,15 @@
 //! data is consistent: sums hold, indexes agree with their tables, unique indexes have no
 //! duplicates, and there is no tree that the schema does not name.
 
+use crate::servers::Cluster;
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags, Statement};
-use std::{thread, time::Duration};
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    thread,
+    time::Duration,
+};
 use tempfile::TempDir;
-use yesquel::{Address, EngineSettings, ListenOptions, LogOptions, Server, Store};
+use yesquel::{Address, EngineSettings, ListenOptions, LogOptions, Server, SocketOptions, Store};
 use yesquel_seeds::{Random, check_seeds};
 
 const THREADS: u64 = 5;
@@ -26,6 +31,9 @@ const SCHEMA: &str = "
 struct Place {
     /// Dropped before its folder.
     server: Option<Server>,
+    cluster: Option<Cluster>,
+    /// Number of connections so far.
+    clients: AtomicU64,
     main: String,
     other: String,
     folder: TempDir,
@@ -37,7 +45,14 @@ impl Place {
         let name = |name: &str| {
             format!("file:yesquel:{}?durability=none&database={name}", folder.path().join("data").display())
         };
-        Place { server: None, main: name("main"), other: name("other"), folder }
+        Place {
+            server: None,
+            cluster: None,
+            clients: AtomicU64::new(0),
+            main: name("main"),
+            other: name("other"),
+            folder,
+        }
     }
 
     fn served() -> Place {
@@ -48,19 +63,51 @@ impl Place {
         let settings = EngineSettings { node_cells_max: 16, ..EngineSettings::default() };
         let server = Server::start(None, settings, LogOptions::default(), listen).unwrap();
         let name = |name: &str| format!("file:yesquel://{}/{name}", socket.display());
-        Place { server: Some(server), main: name("main"), other: name("other"), folder }
+        Place {
+            server: Some(server),
+            cluster: None,
+            clients: AtomicU64::new(0),
+            main: name("main"),
+            other: name("other"),
+            folder,
+        }
+    }
+
+    /// Three servers. The tables of both databases are at all of them.
+    fn cluster() -> Place {
+        let settings = EngineSettings { node_cells_max: 16, ..EngineSettings::default() };
+        let cluster = Cluster::start_with(settings);
+        let name = |name: &str| cluster.named(&[1, 0], name, "placement=tables");
+        let (main, other) = (name("main"), name("other"));
+        let folder = TempDir::new().unwrap();
+        Place { server: None, cluster: Some(cluster), clients: AtomicU64::new(0), main, other, folder }
+    }
+
+    /// Number of a database's trees that are not SQL objects: its schema, and its meta values at each
+    /// group.
+    fn own_trees(&self) -> i64 {
+        if self.cluster.is_some() { 4 } else { 2 }
     }
 
     fn open(&self) -> Connection {
-        let connection = Connection::open_with_flags(&self.main, OpenFlags::default()).unwrap();
+        // At several servers each connection is as of a process of its own.
+        let own = match self.cluster {
+            Some(_) => format!("&timeout={}", 20_000 + self.clients.fetch_add(1, Relaxed)),
+            None => String::new(),
+        };
+        let main = format!("{}{own}", self.main);
+        let connection = Connection::open_with_flags(main, OpenFlags::default()).unwrap();
         assert!(connection.path().unwrap().starts_with("yesquel:"));
         connection.busy_timeout(Duration::from_secs(60)).unwrap();
-        connection.execute("ATTACH ? AS other", [&self.other]).unwrap();
+        connection.execute("ATTACH ? AS other", [format!("{}{own}", self.other)]).unwrap();
         connection.execute_batch("PRAGMA foreign_keys=ON").unwrap();
         connection
     }
 
     fn store(&self) -> Store {
+        if let Some(cluster) = &self.cluster {
+            return Store::connect(cluster.address(2), SocketOptions::default()).unwrap();
+        }
         match &self.server {
             Some(server) => Store::of_host(server.host().clone()),
             None => Store::open(self.folder.path().join("data")).unwrap(),
@@ -298,6 +345,9 @@ fn hold(place: Place, seed: u64) {
             .map(|client| client.join().unwrap())
             .fold([0; 2], |all, one| [all[0] + one[0], all[1] + one[1]])
     });
+    if let Some(cluster) = &place.cluster {
+        cluster.settle();
+    }
     // Both kinds of actions succeeded.
     assert!(done[0] > THREADS * STEPS / 4 && done[1] > THREADS * STEPS / 20, "{done:?}");
     let random = Random::new(seed);
@@ -313,7 +363,7 @@ fn hold(place: Place, seed: u64) {
         number(&connection, &sql).unwrap()
     };
     // And those of the schema itself.
-    let named = [trees("main") + 2, trees("other") + 2];
+    let named = [trees("main"), trees("other")].map(|trees| trees + place.own_trees());
     drop(connection);
     let store = place.store();
     let maps = |name: &str| store.database(name).unwrap().maps().unwrap().len() as i64;
@@ -330,4 +380,10 @@ fn schemas_change_in_a_folder_during_use() {
 fn schemas_change_at_a_server_during_use() {
     assert!(yesquel_sqlite::is_linked());
     check_seeds(8, |seed| hold(Place::served(), seed));
+}
+
+#[test]
+fn schemas_change_at_several_groups_during_use() {
+    assert!(yesquel_sqlite::is_linked());
+    check_seeds(4, |seed| hold(Place::cluster(), seed));
 }

@@ -1,10 +1,10 @@
 //! Databases of a cluster: every server leads to all of them, and each is at one group.
 
-use std::{path::Path, sync::Arc};
+use std::{path::Path, sync::Arc, time::Duration};
 use tempfile::TempDir;
 use yesquel::{
-    Address, ConnectError, EngineSettings, Error, ListenOptions, LogOptions, NodeId, PeerOptions, Placement,
-    Server, ServerId, SocketOptions, Store, TreeId,
+    Address, ConnectError, EngineSettings, Error, ListenOptions, LogOptions, Map, NodeId, PeerOptions,
+    Placement, Server, ServerId, SocketOptions, Store, TreeId,
 };
 use yesquel_client::Client;
 use yesquel_transport::{SocketTransport, block_on};
@@ -122,7 +122,7 @@ fn a_placement_chooses_the_group() {
         assert_eq!(group.address, at.to_string());
     }
     let placed = |name: &str, placement| {
-        let database = store.create_database_at(name, placement)?;
+        let database = store.create_database_at(name, &placement)?;
         Ok::<_, Error>(database.map("map")?.group().0)
     };
     assert_eq!(placed("local", Placement::Local).unwrap(), 1);
@@ -144,6 +144,95 @@ fn a_placement_chooses_the_group() {
 }
 
 #[test]
+fn a_database_may_have_several_groups() {
+    let cluster = Cluster::start();
+    let store = cluster.connect(&[1]).unwrap();
+    let database = store.create_database_at("wide", &Placement::Tables).unwrap();
+    // The own group comes first.
+    assert_eq!(database.groups(), [1, 0, 2].map(ServerId));
+    let at = |map: Map| map.group().0;
+    // Maps that the caller places count, too.
+    let placed = database.maps_at(&[("a", ServerId(2)), ("b", ServerId(2)), ("c", ServerId(1))]).unwrap();
+    assert_eq!(placed.iter().map(|map| at(*map)).collect::<Vec<_>>(), [2, 2, 1]);
+    assert_eq!(at(database.map("d").unwrap()), 0);
+    let mut transaction = database.begin();
+    let created =
+        [1, 2, 3].map(|_| transaction.create_map(&database, |number| format!("n{number}")).unwrap());
+    let beside = transaction.create_map_beside(&database, Some(placed[0]), |_| "beside".to_owned()).unwrap();
+    for map in created {
+        transaction.put(map, b"key", b"value").unwrap();
+    }
+    transaction.commit().unwrap();
+    // Of groups with equally many the first after the first group.
+    assert_eq!((created.map(at), at(beside)), ([0, 1, 2], 2));
+    // Another client finds all of them, and places the next ones likewise.
+    let other = cluster.connect(&[0]).unwrap();
+    let (found, [a, none]) = other.database_with_maps("wide", ["a", "none"]).unwrap();
+    assert_eq!((found.groups(), a.map(at), none), (database.groups(), Some(2), None));
+    assert_eq!(found.cached_map("beside"), Some(beside));
+    assert_eq!(found.maps().unwrap().len(), 8);
+    assert_eq!(at(found.map("e").unwrap()), 0);
+    for map in created {
+        assert_eq!(found.get(map, b"key").unwrap().as_deref(), Some(&b"value"[..]));
+    }
+    let counts = store.databases_by_group().unwrap();
+    assert!(counts.values().all(|count| *count == 1) && counts.len() == 3, "{counts:?}");
+    let unknown = store.create_database_at("no", &Placement::Groups([1, 9].map(ServerId).to_vec()));
+    assert!(matches!(unknown, Err(Error::NoGroup(9))));
+
+    // A handle does not place maps of a database that has other groups now.
+    store.drop_database("wide").unwrap();
+    // A group takes decisions a moment after the client has returned.
+    while [0, 1, 2].map(|server| cluster.trees(server)) != [0; 3] {
+        std::thread::yield_now();
+    }
+    other.create_database_at("wide", &Placement::Groups([2, 1].map(ServerId).to_vec())).unwrap();
+    let stale = database.maps_at(&[("a", ServerId(0))]);
+    assert!(matches!(stale, Err(Error::NoDatabase(_))), "{stale:?}");
+}
+
+#[test]
+fn leases_of_several_groups_are_taken_at_once_or_in_turns() {
+    let cluster = Cluster::start();
+    let store = cluster.connect(&[0]).unwrap();
+    let database = store.create_database_at("wide", &Placement::Tables).unwrap();
+    let maps = database.maps_at(&[("a", ServerId(0)), ("b", ServerId(1)), ("c", ServerId(2))]).unwrap();
+    let second = Duration::from_secs(10);
+    let all = || maps.iter().map(|map| (*map, &b"k"[..]..=&b"k"[..]));
+    let sent = || {
+        let sent = store.sent();
+        (sent.requests - sent.overlapping, sent.requests)
+    };
+    let mut lease = database.lease_to_take(all()).unwrap();
+    let before = sent();
+    lease.take(second, Duration::ZERO).unwrap();
+    lease.renew(second).unwrap();
+    assert_eq!((sent().0 - before.0, sent().1 - before.1), (2, 6));
+    // Another client gets some of them at most, and gives these back.
+    let other = cluster.connect(&[1]).unwrap();
+    let theirs = other.database("wide").unwrap();
+    let mut waiting = theirs.lease_to_take(all()).unwrap();
+    assert!(matches!(waiting.take(second, Duration::ZERO), Err(Error::Leased(_))));
+    // Only this one range.
+    let single = database.lease(maps[2], &b"x"[..]..=&b"x"[..], second, Duration::ZERO).unwrap();
+    single.release().unwrap();
+    // The commit releases it at the group that it writes, and the rest follows.
+    let mut transaction = database.begin();
+    transaction.releases(&lease);
+    transaction.put(maps[1], b"k", b"v").unwrap();
+    let before = sent();
+    transaction.try_commit().unwrap();
+    lease.committed(&maps[1..2]);
+    assert_eq!((sent().0 - before.0, sent().1 - before.1), (1, 3));
+    waiting.take(second, second).unwrap();
+    let mut transaction = database.begin();
+    transaction.put(maps[0], b"k", b"v").unwrap();
+    assert!(matches!(transaction.commit(), Err(Error::Leased(_))));
+    waiting.release().unwrap();
+    database.put(maps[0], b"k", b"v").unwrap();
+}
+
+#[test]
 fn one_address_that_answers_is_enough() {
     let mut cluster = Cluster::start();
     cluster.stop(0);
@@ -151,7 +240,7 @@ fn one_address_that_answers_is_enough() {
     let store = cluster.connect(&[0, 1]).unwrap();
     assert_eq!(store.directory().unwrap().groups.len(), 3);
     cluster.restart(0);
-    let database = store.create_database_at("shop", Placement::Group(ServerId(2))).unwrap();
+    let database = store.create_database_at("shop", &Placement::Group(ServerId(2))).unwrap();
     let map = database.map("map").unwrap();
     database.put(map, b"key", b"value").unwrap();
     // All connections are lost, and the server that was found first does not come back.
