@@ -125,7 +125,6 @@ impl Cluster {
     /// The thread of a server's sockets writes what waits.
     pub(super) fn sockets(&mut self, at: usize, epoch: u64) {
         if self.is_up(at, epoch) {
-            self.servers[at].is_interrupted = false;
             self.write_outputs(at);
         }
     }
@@ -135,6 +134,7 @@ impl Cluster {
         loop {
             if self.servers[at].unwritten.is_empty() {
                 if !self.servers[at].outgoing.is_flush_needed() {
+                    self.servers[at].is_interrupted = false;
                     return;
                 }
                 let notices = self.servers[at].outgoing.take_notices();
@@ -158,14 +158,14 @@ impl Cluster {
     }
 
     /// Whether the thread of the sockets is interrupted before or after a connection, and goes on later:
-    /// other threads leave more for it meanwhile.
+    /// other threads leave more for it meanwhile. After that it is often interrupted again.
     fn interrupt(&mut self, at: usize) -> bool {
         let of = &mut self.servers[at];
         of.rounds += 1;
-        let (epoch, rounds) = (of.epoch, of.rounds);
+        let (epoch, rounds, one_in) = (of.epoch, of.rounds, if of.is_interrupted { 2 } else { 5 });
         let us = self
             .drawn([12, at as u64, epoch, rounds])
-            .and_then(|mut random| (random.next(5) == 0).then(|| random.next(4_000)));
+            .and_then(|mut random| (random.next(one_in) == 0).then(|| random.next(6_000)));
         us.into_iter().for_each(|us| self.after(us, SimulationEvent::Sockets { server: at, epoch }));
         self.servers[at].is_interrupted = us.is_some();
         us.is_some()

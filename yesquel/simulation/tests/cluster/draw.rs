@@ -41,8 +41,8 @@ pub(crate) fn steps(seed: u64) -> Vec<Step> {
     };
     let watched = load.hot.unwrap_or_else(|| watching.next(SLOTS as u64) as usize);
     // Few runs have long values; these keep their transactions.
-    let is_close = watches_any && !load.has_long && watching.next(2) == 0;
-    let mut close = is_close.then(|| CloseWork::draw(&mut watching, watched));
+    let is_close = watches_any && !load.has_long && watching.next(3) > 0;
+    let mut close = is_close.then(|| CloseWork::new(watched));
     let mut meeting = Random::new(seed ^ MEETING);
     let mix = match watches_any || load.has_long {
         true => TransactionMix::Usual,
@@ -60,7 +60,7 @@ pub(crate) fn steps(seed: u64) -> Vec<Step> {
             // A scene takes the time of several transactions.
             match watching.next(10) {
                 0 => {}
-                1..4 => {
+                1..6 => {
                     steps.truncate(place);
                     return close.add(&mut watching, steps);
                 }

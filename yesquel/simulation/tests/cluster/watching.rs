@@ -15,8 +15,8 @@ const READERS: usize = 1;
 
 /// What the clients of a run read and write.
 pub(crate) struct CloseWork {
-    /// Slots of the trees; some transactions write both.
-    slots: [usize; 2],
+    /// Slot of the tree that most scenes use.
+    slot: usize,
     /// Number of the next scene.
     scene: usize,
 }
@@ -29,20 +29,20 @@ struct Scene<'a> {
 }
 
 impl CloseWork {
-    pub(crate) fn draw(random: &mut Random, slot: usize) -> CloseWork {
-        let other = match random.next(4) {
-            // Usually at the same server.
-            0 | 1 => slot + SLOTS / 2,
-            2 => slot + 1,
-            _ => slot + random.next(SLOTS as u64) as usize,
-        };
-        CloseWork { slots: [slot, other % SLOTS], scene: 0 }
+    pub(crate) fn new(slot: usize) -> CloseWork {
+        CloseWork { slot, scene: 0 }
     }
 
     /// Adds a scene: two tasks of a process read two cells, then wait for each other and for a
     /// writer, and all of them act at once.
     pub(crate) fn add(&mut self, random: &mut Random, steps: &mut Vec<Step>) {
-        let cells = self.slots.map(|slot| (slot, random.next(KEYS)));
+        let other = match random.next(5) {
+            // Usually at the same server, or at another one.
+            0 | 1 => self.slot + SLOTS / 2,
+            2 | 3 => self.slot + 1,
+            _ => self.slot + random.next(SLOTS as u64) as usize,
+        };
+        let cells = [self.slot, other % SLOTS].map(|slot| (slot, random.next(KEYS)));
         let number = self.scene;
         self.scene += 1;
         let readers = READERS * TASKS_PER_PROCESS..(READERS + 1) * TASKS_PER_PROCESS;
@@ -67,13 +67,16 @@ impl CloseWork {
             scene.reads(readers.start + 1, count, PAUSE_US);
             scene.push(readers.start + 1, Act::Commit);
         }
-        let is_apart = writers.len() == cells.len() && scene.random.next(2) == 0;
+        let first = scene.random.next(3);
         for (place, task) in writers.enumerate() {
-            // Each writer has a cell of its own, or both write both.
-            if is_apart {
-                scene.put(task, cells[place]);
-                scene.push(task, Act::Commit);
-            }
+            // Each writer has a cell of its own, or writes both at once, or any.
+            let own = match first {
+                0 => &cells[place..=place],
+                1 => &cells[..],
+                _ => &[],
+            };
+            own.iter().for_each(|cell| scene.put(task, *cell));
+            scene.push(task, Act::Commit);
             for _ in 0..1 + scene.random.next(2) {
                 scene.writes(task);
             }
