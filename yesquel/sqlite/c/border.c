@@ -144,6 +144,7 @@ extern int yq_guard_sought(YqScan*);
 extern int yq_guard_row(YqScan*, i64 iRow);
 extern int yq_guard_all(YqScan*);
 extern int yq_lease(const YqDatabase*, YqDatabase*const *apAll, int nAll, int msWait);
+extern void yq_stop_waiting(const YqDatabase*);
 extern void yq_wants_turn(YqDatabase*);
 extern void yq_keep(YqDatabase*, i64 nByte);
 extern int yq_pages(YqDatabase*, u32 szPage, u32 *pnPage);
@@ -1100,6 +1101,7 @@ static int yqLease(Btree *p){
   do{
     rc = yq_lease(yqDatabase(p), apAll, nAll, yqMsWait(db));
   }while( yqWaits(db, &rc) );
+  if( rc!=SQLITE_OK ) yq_stop_waiting(yqDatabase(p));
   return rc;
 }
 
@@ -1171,6 +1173,7 @@ static int yqBtreeCommitPhaseOne(Btree *p, const char *zSuperJrnl){
   do{
     rc = yq_commit(yqDatabase(p), yqMsWait(p->db));
   }while( yqWaits(p->db, &rc) );
+  if( rc!=SQLITE_OK ) yq_stop_waiting(yqDatabase(p));
   return rc;
 }
 

@@ -343,6 +343,8 @@ static int yqTakeRow(YqCopy *p){
   }
   if( rc==SQLITE_OK && pIdx ){
     rc = yqCreateTree(p->pTo, &p->iNew, BTREE_BLOBKEY, (int)yqCopyOf(p, pIdx->pTable->tnum));
+    /* A table WITHOUT ROWID is the tree of its primary key. */
+    if( rc==SQLITE_OK && pIdx->tnum==pIdx->pTable->tnum ) rc = yqNoteTable(p, (Pgno)iRoot);
   }else if( rc==SQLITE_OK ){
     rc = sqlite3BtreeCreateTable(p->pTo, &p->iNew, BTREE_INTKEY);
     if( rc==SQLITE_OK ) rc = yqNoteTable(p, (Pgno)iRoot);

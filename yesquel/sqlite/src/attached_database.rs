@@ -241,10 +241,13 @@ impl AttachedDatabase {
     /// transaction that begins next. Waits for leases of others for `wait` at most.
     pub(crate) fn lease(&self, all: &[&AttachedDatabase], wait: Duration) -> Result<(), ResultCode> {
         let here = all.iter().filter(|other| Rc::ptr_eq(&self.session, &other.session));
-        let mut cookies: Vec<Map> = here.flat_map(|here| here.cookies.all().iter().copied()).collect();
-        cookies.sort_by_key(Map::tree);
-        cookies.dedup();
+        let cookies: Vec<Map> = here.flat_map(|here| here.cookies.all().iter().copied()).collect();
         self.session.borrow_mut().take_lease(&cookies, wait)
+    }
+
+    /// Notes that the caller waits for no lease any more.
+    pub(crate) fn stop_waiting(&self) {
+        self.session.borrow_mut().stop_waiting();
     }
 
     /// Notes that a statement that has lost a race runs again.

@@ -385,6 +385,14 @@ unsafe extern "C" fn yq_lease(
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn yq_stop_waiting(attached: &AttachedDatabase) {
+    answer(|| {
+        attached.stop_waiting();
+        Ok(OK)
+    });
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn yq_wants_turn(attached: &mut AttachedDatabase) {
     answer(|| {
         attached.wants_turn();

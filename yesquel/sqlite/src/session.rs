@@ -60,7 +60,7 @@ pub(crate) struct SqlSession {
     growths: Vec<growth::Growth>,
     /// Meta-value maps that were written themselves: all copies of each schema.
     changed: Vec<Map>,
-    /// Whether the schemas are guarded.
+    /// Whether the schemas written so far are guarded, since a commit that failed.
     is_guarded: bool,
     has_written: bool,
     /// Set when the transaction has failed and can only be rolled back.
@@ -368,6 +368,7 @@ impl SqlSession {
         self.writes += 1;
         if !self.written.contains(&cookies) {
             self.written.push(cookies);
+            self.is_guarded = false;
         }
         self.with(act)
     }
@@ -469,7 +470,7 @@ impl SqlSession {
         self.shared.check_process()?;
         let _waits = self.waits();
         let outcome = match self.schemas.is_proof_requested().then(|| self.schemas.proved_since()) {
-            // The transaction has read nothing.
+            // The transaction has read nothing that a proof could go with.
             Some(Some(since)) => match self.commit_guarded(Some(since)) {
                 Err(Error::Conflict(_) | Error::SnapshotTooOld(_) | Error::Disconnected(_)) => {
                     self.with(|transaction| transaction.ask_proofs())?;
@@ -565,8 +566,10 @@ impl SqlSession {
                     }
                 })?;
                 self.schemas.rolled_back(&self.changed, self.moment);
-                // Schemas whose changes are undone are guarded again.
+                // Schemas whose changes are undone are guarded again, and so are all whose guards are
+                // undone: those of a commit that failed after the savepoint.
                 self.changed.truncate(changed.unwrap_or(0));
+                self.is_guarded = false;
                 self.moment += 1;
                 let mut rows = self.shared.rows();
                 self.numbered.iter().for_each(|tree| rows.suspect(*tree));

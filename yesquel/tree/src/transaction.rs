@@ -589,15 +589,16 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
         self.try_commit_since(None).await
     }
 
-    /// Commits a transaction that has read nothing itself, but relies on reads of an earlier
-    /// transaction of this client at snapshot `since`: its guarded ranges must be unchanged since
-    /// then. A failure has no effect, and the caller may go on with
+    /// Commits a transaction that relies on reads of an earlier transaction of this client at
+    /// snapshot `since`: its guarded ranges must be unchanged since then, also if its own reads are
+    /// of a later snapshot. A failure has no effect, and the caller may go on with
     /// [`try_commit`](Self::try_commit).
     pub async fn try_commit_since(&self, since: Option<Timestamp>) -> Result<Timestamp, TreeError> {
         self.check_bulk_loads()?;
         let larges = self.larges().await?;
         let mut staging = self.stage(&larges).await?;
-        let outcome = self.commit_staged(self.view.snapshot.or(since), &larges, &mut staging).await;
+        let earliest = self.view.snapshot.into_iter().chain(since).min();
+        let outcome = self.commit_staged(earliest, &larges, &mut staging).await;
         if outcome.is_err() {
             self.trees.client.unstage(staging).await;
         }

@@ -85,6 +85,12 @@ impl Lease {
         self.ranges.iter().map(|(map, range)| (map.tree.root(), range.clone()))
     }
 
+    /// Returns whether its maps are at several servers, of which some may have granted it after
+    /// [`take`](Self::take) has failed.
+    pub fn has_several_servers(&self) -> bool {
+        self.servers().len() > 1
+    }
+
     /// Its servers, each once.
     fn servers(&self) -> BTreeSet<ServerId> {
         servers_of(self.maps())

@@ -88,13 +88,21 @@ impl Store {
         Ok(vec![chosen.unwrap_or(own)])
     }
 
-    /// Returns the groups if the server knows all of them.
+    /// Returns the groups, each once, if the server knows all of them; its own for none.
     fn known(&self, groups: &[ServerId]) -> Result<Vec<ServerId>, Error> {
-        let known = self.groups()?;
-        match groups.iter().find(|group| !known.contains(group)) {
-            Some(group) => Err(Error::NoGroup(group.0)),
-            None => Ok(groups.to_vec()),
+        let (known, mut chosen) = (self.groups()?, Vec::new());
+        for group in groups {
+            if !known.contains(group) {
+                return Err(Error::NoGroup(group.0));
+            }
+            if !chosen.contains(group) {
+                chosen.push(*group);
+            }
         }
+        if chosen.is_empty() {
+            chosen.push(self.inner.server);
+        }
+        Ok(chosen)
     }
 }
 

@@ -53,6 +53,10 @@ impl SqlSession {
 
     fn wait_for_lease(&mut self, cookies: &[Map], wait: Duration) -> Result<Lease, ResultCode> {
         let _waits = self.waits();
+        // In the order in which a lease has them, so that the place of the last attempt is found.
+        let mut cookies = cookies.to_vec();
+        cookies.sort_by_key(Map::tree);
+        cookies.dedup();
         let lease = match self.leases.place.take().filter(|place| place.maps().eq(cookies.iter().copied())) {
             Some(place) => Ok(place),
             None => self.database.lease_to_take(cookies.iter().map(|cookies| (*cookies, COOKIES..=COOKIES))),
@@ -74,7 +78,19 @@ impl SqlSession {
         let Some((cookies, until)) = self.leases.wanted.take() else { return };
         let wait = until.map(|until| until.saturating_duration_since(Instant::now()));
         // If another one holds it for longer, the transaction goes on without, and may fail again.
-        let _ = self.take_lease(&cookies, wait.unwrap_or_default());
+        if self.take_lease(&cookies, wait.unwrap_or_default()).is_err() {
+            self.stop_waiting();
+        }
+    }
+
+    /// Notes that a wait for a lease has failed, and no attempt follows at once. A request at one
+    /// server keeps its place for a moment. One at several servers may have leases of some, which
+    /// would lock out others, and even this connection.
+    pub(crate) fn stop_waiting(&mut self) {
+        if let Some(place) = self.leases.place.take_if(|place| place.has_several_servers()) {
+            let _waits = self.waits();
+            drop(place);
+        }
     }
 
     /// Notes that the statement runs again whose commit has lost a race. It takes its lease first if

@@ -349,3 +349,94 @@ fn unknown_groups_are_refused() {
     let error = Connection::open(address).unwrap_err();
     assert!(error.to_string().contains("group 9 is not known"), "{error}");
 }
+
+/// Returns whether all indexes have all rows.
+fn check(connection: &Connection) {
+    let checked: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(checked, "ok");
+}
+
+/// A statement relies on an earlier proof of the schema, and reads at a later snapshot at a group that
+/// has no copy of it.
+#[test]
+fn a_schema_change_between_a_proof_and_a_read_elsewhere_is_noticed() {
+    let cluster = Cluster::start();
+    let other = cluster.open(&[1], "shop", "placement=1,2");
+    run(&cluster, &other, "CREATE TABLE t(id INTEGER PRIMARY KEY, v INT); INSERT INTO t VALUES (1, 1)");
+    let connection = cluster.open(&[0], "own", "placement=0&timeout=20000");
+    run(&cluster, &connection, "CREATE TABLE s(v INT); INSERT INTO s VALUES (7)");
+    connection.execute("ATTACH ?1 AS shop", [cluster.named(&[0], "shop", "timeout=20000")]).unwrap();
+    let mut insert = connection.prepare("INSERT INTO shop.t(v) SELECT v FROM main.s").unwrap();
+    // Later ones take the number of their row from a range, and read nothing in `t`.
+    insert.execute([]).unwrap();
+    for index in 0..5 {
+        assert_eq!(number(&connection, "SELECT count(*) FROM shop.t"), index + 2);
+        run(&cluster, &other, &format!("CREATE INDEX i{index} ON t(v)"));
+        insert.execute([]).unwrap();
+        cluster.settle();
+        let sql = format!("SELECT count(*) FROM t INDEXED BY i{index} WHERE v=7");
+        assert_eq!(number(&other, &sql), index + 2);
+    }
+    check(&other);
+}
+
+/// A commit that a lease refused has guarded the schema after a savepoint, to which the application
+/// rolls back.
+#[test]
+fn a_rollback_after_a_refused_commit_keeps_the_guards() {
+    let cluster = Cluster::start();
+    let connection = open(&cluster);
+    create_tables(&cluster, &connection);
+    let other = other_process(&cluster, 0);
+    other.busy_timeout(Duration::ZERO).unwrap();
+    let sql =
+        "BEGIN; INSERT INTO t0 VALUES (50, 'x', 50, 5); SAVEPOINT x; INSERT INTO t0 VALUES (51, 'y', 51, 5)";
+    other.execute_batch(sql).unwrap();
+    connection.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let error = other.execute_batch("COMMIT").unwrap_err();
+    assert_eq!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy));
+    run(&cluster, &connection, "CREATE INDEX i ON t0(n); COMMIT");
+    let error = other.execute_batch("ROLLBACK TO x; COMMIT").unwrap_err();
+    assert_eq!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy), "{error}");
+    other.execute_batch("ROLLBACK").unwrap();
+    check(&connection);
+    // Tables of another database that are written after the refusal are guarded as well.
+    let two = cluster.open(&[2], "two", "placement=2");
+    run(&cluster, &two, "CREATE TABLE t(id INTEGER PRIMARY KEY, n INT)");
+    other.execute("ATTACH ?1 AS two", [cluster.named(&[0], "two", "timeout=20000")]).unwrap();
+    assert_eq!(number(&other, "SELECT count(*) FROM two.t"), 0);
+    other.execute_batch("BEGIN; INSERT INTO t0 VALUES (52, 'z', 52, 5)").unwrap();
+    connection.execute_batch("BEGIN IMMEDIATE").unwrap();
+    other.execute_batch("COMMIT").unwrap_err();
+    connection.execute_batch("COMMIT").unwrap();
+    other.execute_batch("INSERT INTO two.t VALUES (1, 1)").unwrap();
+    run(&cluster, &two, "CREATE INDEX i ON t(n)");
+    other.execute_batch("COMMIT").unwrap_err();
+    other.execute_batch("ROLLBACK").unwrap();
+    check(&two);
+}
+
+/// BEGIN IMMEDIATE that fails leaves no lease at the groups that had granted one.
+#[test]
+fn a_failed_begin_immediate_locks_nothing() {
+    let cluster = Cluster::start();
+    let connection = open(&cluster);
+    create_tables(&cluster, &connection);
+    let database = trees(&connection);
+    let database = database.database();
+    // The last group in the order of leases.
+    let copy = database.existing_map("sql/cookies@2").unwrap().unwrap();
+    let lease = database.lease::<&[u8]>(copy, .., Duration::from_secs(60), Duration::ZERO).unwrap();
+    let other = other_process(&cluster, 0);
+    number(&other, "SELECT count(*) FROM t0");
+    other.busy_timeout(Duration::ZERO).unwrap();
+    let error = other.execute_batch("BEGIN IMMEDIATE").unwrap_err();
+    assert_eq!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy));
+    assert_eq!(groups(&connection)["t1"], 0);
+    // Neither another client nor the same one.
+    let third = other_process(&cluster, 4);
+    third.busy_timeout(Duration::ZERO).unwrap();
+    third.execute_batch("UPDATE t1 SET m=0").unwrap();
+    other.execute_batch("UPDATE t1 SET m=0").unwrap();
+    drop(lease);
+}
