@@ -3,7 +3,7 @@
 use crate::size::DatabaseSize;
 use rustc_hash::FxHashSet;
 use std::collections::BTreeSet;
-use yesquel::{Database, Error, Map, MapCopies, ServerId, status::TreeNodes};
+use yesquel::{Database, Error, Map, MapCopies, ServerId, TreeId, status::TreeNodes};
 
 /// Root page of the schema table.
 pub(crate) const SCHEMA_ROOT: u32 = 1;
@@ -66,21 +66,26 @@ impl DatabaseTrees {
         }
     }
 
-    /// Returns the map of a root page; `None` if there is none.
-    pub fn map(&self, root: u32) -> Option<Map> {
-        if root == SCHEMA_ROOT {
-            return Some(self.schema);
-        }
-        if self.database.groups().len() == 1 {
-            return self.schema.with_number(u64::from(root));
-        }
-        let name = map_name(u64::from(root));
-        self.database.cached_map(&name).or_else(|| self.database.existing_map(&name).ok().flatten())
+    /// Returns the map of a root page. Fails with [`Error::NoMap`] if there is none.
+    pub fn map(&self, root: u32) -> Result<Map, Error> {
+        let number = u64::from(root);
+        let found = match self.database.groups() {
+            _ if root == SCHEMA_ROOT => Some(self.schema),
+            [_] => self.schema.with_number(number),
+            _ => {
+                let name = map_name(number);
+                match self.database.cached_map(&name) {
+                    None => self.database.existing_map(&name)?,
+                    found => found,
+                }
+            }
+        };
+        found.ok_or(Error::NoMap(TreeId::new(number).unwrap_or_default()))
     }
 
     /// Returns the nodes of the tree with a root page.
     pub fn nodes(&self, root: u32) -> Result<TreeNodes, Error> {
-        self.database.store().nodes(self.map(root).unwrap_or(self.schema))
+        self.database.store().nodes(self.map(root)?)
     }
 
     /// Returns the number of bytes of all keys and values, and of tables and indexes.

@@ -3,7 +3,7 @@
 use crate::{place::round_trips, servers::Cluster};
 use rusqlite::{Connection, ErrorCode};
 use std::{collections::BTreeMap, thread, time::Duration};
-use yesquel::{ServerId, SocketOptions, Store};
+use yesquel::{NodeId, ServerId, SocketOptions, Store};
 use yesquel_sqlite::DatabaseTrees;
 
 /// Tables, more than groups.
@@ -414,6 +414,27 @@ fn a_rollback_after_a_refused_commit_keeps_the_guards() {
     other.execute_batch("COMMIT").unwrap_err();
     other.execute_batch("ROLLBACK").unwrap();
     check(&two);
+}
+
+/// The nodes of a table or an index are found at its group, and not before it is committed.
+#[test]
+fn nodes_are_shown_at_every_group() {
+    let cluster = Cluster::start();
+    let connection = open(&cluster);
+    create_tables(&cluster, &connection);
+    let (other, groups) = (other_process(&cluster, 0), groups(&connection));
+    let root =
+        |name: &str| number(&connection, &format!("SELECT rootpage FROM sqlite_schema WHERE name='{name}'"));
+    let group_of = |id: &str| NodeId::from_bits(u128::from_str_radix(id, 16).unwrap()).server.0;
+    for (name, group) in groups {
+        let root = u32::try_from(root(&name)).unwrap();
+        let nodes = trees(&other).nodes(root).unwrap();
+        assert!(nodes.nodes.iter().all(|node| group_of(&node.id) == group), "{name} is not at {group}");
+    }
+    connection.execute_batch("BEGIN; CREATE TABLE more(a)").unwrap();
+    let root = u32::try_from(root("more")).unwrap();
+    assert!(matches!(trees(&other).nodes(root), Err(yesquel::Error::NoMap(_))));
+    connection.execute_batch("ROLLBACK").unwrap();
 }
 
 /// BEGIN IMMEDIATE that fails leaves no lease at the groups that had granted one.
