@@ -159,13 +159,11 @@ impl<T: Transport> Client<T> {
                 let written = (writes.lease, staging.at(*server), parts.last());
                 self.commit_at_one(*server, snapshot, written).await
             }
-            _ => match participants(writes, staging)[..] {
-                [server] => {
-                    let written = (writes.lease, staging.at(server), Operations::NONE);
-                    self.commit_at_one(server, snapshot, written).await
-                }
-                _ => self.commit_at_several(snapshot, writes, staging).await,
-            },
+            (None, _) if let Some(server) = staging.only_server() => {
+                let written = (writes.lease, staging.at(server), Operations::NONE);
+                self.commit_at_one(server, snapshot, written).await
+            }
+            _ => self.commit_at_several(snapshot, writes, staging).await,
         };
         match &committed {
             Ok(at) => self.note_seen(*at),

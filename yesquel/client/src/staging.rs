@@ -35,6 +35,12 @@ impl StagedWrites {
         self.parts.keys().copied()
     }
 
+    /// Returns the server that all parts were sent to, if there is one.
+    pub(crate) fn only_server(&self) -> Option<ServerId> {
+        let mut servers = self.servers();
+        servers.next().filter(|_| servers.next().is_none())
+    }
+
     /// Whether no part was sent to another server.
     pub(crate) fn is_at_most_at(&self, server: ServerId) -> bool {
         self.parts.keys().all(|other| *other == server)
