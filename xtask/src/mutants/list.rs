@@ -574,8 +574,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "value_dropped_before_the_mark",
         rule: "cluster/directory.md, long values: nodes go when their group's mark has passed the time",
         file: "yesquel/engine/src/engine/values.rs",
-        find: "self.values.take_passed(self.snapshots.low())",
-        replace: "self.values.take_passed(if MUTANT { Timestamp::MAX } else { self.snapshots.low() })",
+        find: "self.values.take_if_passed(value, self.snapshots.low())",
+        replace: "self.values.take_if_passed(value, if MUTANT { Timestamp::MAX } else { self.snapshots.low() })",
         simulation: "cluster",
     },
     Mutant {

@@ -1,5 +1,5 @@
-//! Long values whose cells and nodes are at two groups: what one group has to tell the other, and
-//! when it asks. `docs/yesquel/cluster/directory.md` has the rules.
+//! Long values whose cells and nodes are at two groups: the messages that are due.
+//! `docs/yesquel/cluster/directory.md` has the rules.
 
 use crate::store::UnseenValue;
 use std::{collections::BTreeMap, ops::Bound};
@@ -28,7 +28,7 @@ pub(crate) struct DroppedValue {
     pub(crate) since: Timestamp,
 }
 
-/// The values that other groups must learn of, or know better.
+/// Orphans, dropped values, and values whose owners are asked.
 #[derive(Debug, Default)]
 pub(crate) struct ValueTable {
     /// Values at other groups, by their first nodes.
@@ -77,7 +77,7 @@ impl ValueTable {
         self.orphans.iter().map(|(value, orphan)| (*value, orphan))
     }
 
-    /// Orphans of which the groups of their nodes are to be told now.
+    /// Returns the orphans whose messages are due.
     pub(crate) fn due_orphans(&mut self, uptime_ms: u64) -> Vec<(NodeId, Orphan)> {
         let mut due = Vec::new();
         next_part(&mut self.orphans, &mut self.last.0, |value, orphan| {
@@ -111,6 +111,12 @@ impl ValueTable {
         !self.dropped.is_empty()
     }
 
+    /// Takes a value if the mark has passed its time. Returns the number of its nodes.
+    pub(crate) fn take_if_passed(&mut self, value: NodeId, low: Timestamp) -> Option<u64> {
+        let is_passed = self.dropped.get(&value).is_some_and(|dropped| dropped.since <= low);
+        is_passed.then(|| self.dropped.remove(&value)).flatten().map(|dropped| dropped.nodes)
+    }
+
     /// Takes the values whose times the mark has passed.
     pub(crate) fn take_passed(&mut self, low: Timestamp) -> Vec<(NodeId, u64)> {
         let mut passed = Vec::new();
@@ -135,7 +141,7 @@ impl ValueTable {
         self.asked.remove(&value).is_some()
     }
 
-    /// Values whose owners are to be asked now.
+    /// Returns the values whose questions are due.
     pub(crate) fn due_questions(&mut self, uptime_ms: u64) -> Vec<NodeId> {
         let mut due = Vec::new();
         next_part(&mut self.asked, &mut self.last.1, |value, due_ms| {

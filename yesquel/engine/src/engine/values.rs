@@ -38,7 +38,7 @@ impl Engine {
     /// Notes that no snapshot from a time on sees a value here.
     pub(crate) fn apply_drop_value(&mut self, value: NodeId, nodes: u64, since: Timestamp) {
         self.values.drop_value(value, nodes, since);
-        for (value, nodes) in self.values.take_passed(self.snapshots.low()) {
+        if let Some(nodes) = self.values.take_if_passed(value, self.snapshots.low()) {
             self.store.remove_value(value, nodes);
         }
     }
@@ -101,7 +101,8 @@ impl Engine {
         }
     }
 
-    /// Tells the groups of orphans' nodes, and asks the owners of values here.
+    /// Makes the messages that are due: about orphans to the groups of their nodes, and questions to
+    /// the owners of values here.
     pub(super) fn tick_values(&mut self, now: Now, effects: &mut Effects) {
         for (value, orphan) in self.values.due_orphans(now.uptime_ms) {
             let message = ValueMessage::Drop { nodes: orphan.nodes, since: orphan.since };
@@ -118,7 +119,7 @@ impl Engine {
         }
     }
 
-    /// Takes the answer to a [`ValueQuery`]. Other replies mean that there is none yet.
+    /// Handles the reply to a [`ValueQuery`]. The engine repeats the query after any other reply.
     pub fn on_value_reply(&mut self, query: &ValueQuery, reply: &Reply<'_>, effects: &mut Effects) {
         let value = query.value;
         match (&query.message, reply) {
@@ -141,14 +142,14 @@ impl Engine {
         }
     }
 
-    /// Names the owners of the long values of which cells and nodes are here, in a state that no log
-    /// follows: no record says so.
+    /// Names the owners of the long values whose cells and nodes are both here. It makes no records:
+    /// a checkpoint of the state must follow.
     pub fn name_owners(&mut self) {
         self.store.name_owners();
     }
 
-    /// Numbers of values at other groups that these are to be told of, of values here that wait for
-    /// the low-water mark, and of those whose owners are asked.
+    /// Returns the numbers of orphans, of values here that wait for the low-water mark, and of values
+    /// here whose owners are asked.
     pub fn pending_values(&self) -> [usize; 3] {
         self.values.counts()
     }
