@@ -3,7 +3,7 @@
 
 use crate::support::{create_leaves, node};
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     future::poll_fn,
     rc::Rc,
     task::{Context, Poll},
@@ -81,6 +81,26 @@ fn run_servers(
     });
 }
 
+/// Runs a task of one client, which must end.
+fn run_client<F: Future<Output = ()> + 'static>(
+    servers: usize,
+    work: impl Fn(Client<Network>) -> F + 'static,
+) {
+    let has_ended = Rc::new(Cell::new(false));
+    let ended = Rc::clone(&has_ended);
+    run_servers(servers, 1, move |_, task, network| {
+        let work = (task == 0).then(|| work(Client::new(network, 1)));
+        let ended = Rc::clone(&ended);
+        Box::pin(async move {
+            if let Some(work) = work {
+                work.await;
+                ended.set(true);
+            }
+        })
+    });
+    assert!(has_ended.get());
+}
+
 /// Requests beyond those that overlap others.
 fn trips(counts: SentCounts) -> u64 {
     counts.requests - counts.overlapping
@@ -99,121 +119,86 @@ fn sent_since(client: &Client<Network>, before: SentCounts) -> SentCounts {
 /// group. Nothing else is sent: no message tells that an end may be forgotten.
 #[test]
 fn a_commit_takes_one_round_trip_and_two_messages_a_group() {
-    let checked = Rc::new(RefCell::new(0));
-    let counted = Rc::clone(&checked);
-    run_tasks(1, move |_, task, network| {
-        let counted = Rc::clone(&counted);
-        Box::pin(async move {
-            if task != 0 {
-                return;
+    run_client(SERVERS, |client| async move {
+        for (servers, reads) in [(1, false), (2, false), (3, false), (1, true), (2, true), (3, true)] {
+            let before = client.counters().counts();
+            let mut snapshot = None;
+            if reads {
+                let question = Question::Lookup { node: node(0), key: b"row" };
+                client.read(&mut snapshot, ServerId(0), &[question]).await.unwrap();
             }
-            let client = Client::new(network, 1);
-            for (servers, reads) in [(1, false), (2, false), (3, false), (1, true), (2, true), (3, true)] {
-                let before = client.counters().counts();
-                let mut snapshot = None;
-                if reads {
-                    let question = Question::Lookup { node: node(0), key: b"row" };
-                    client.read(&mut snapshot, ServerId(0), &[question]).await.unwrap();
-                }
-                let mut writes = Writes::new();
-                (0..servers).for_each(|server| writes.push(&put(server)));
-                client.commit(snapshot, &writes).await.unwrap();
-                let after = sent_since(&client, before);
-                let messages = if servers == 1 { 1 } else { 2 * servers as u64 };
-                let reads = u64::from(reads);
-                assert_eq!((trips(after), after.requests), (1 + reads, messages + reads), "{servers}");
-                *counted.borrow_mut() += 1;
-            }
-        })
+            let mut writes = Writes::new();
+            (0..servers).for_each(|server| writes.push(&put(server)));
+            client.commit(snapshot, &writes).await.unwrap();
+            let after = sent_since(&client, before);
+            let messages = if servers == 1 { 1 } else { 2 * servers as u64 };
+            let reads = u64::from(reads);
+            assert_eq!((trips(after), after.requests), (1 + reads, messages + reads), "{servers}");
+        }
     });
-    assert_eq!(*checked.borrow(), 6);
 }
 
 /// Parts that were staged at a group to which the transaction writes nothing else commit with it, and
 /// so do those of a transaction that has nothing else.
 #[test]
 fn parts_at_a_group_without_other_operations_commit() {
-    let checked = Rc::new(RefCell::new(0));
-    let counted = Rc::clone(&checked);
-    run_tasks(1, move |_, task, network| {
-        let counted = Rc::clone(&counted);
-        Box::pin(async move {
-            if task != 0 {
-                return;
+    run_client(SERVERS, |client| async move {
+        for written in [&[][..], &[0], &[2], &[0, 2]] {
+            let (value, mut staging) = (written.len().to_string(), client.staging());
+            let write = |key| {
+                let (value, expect) = (value.as_bytes(), Expect::Any);
+                WriteOperation::Put { key, value, expect, is_large: false }
+            };
+            let part = Operations::encode(&[NodeOperation { node: node(1), write: write(b"part") }]);
+            client.stage(&mut staging, ServerId(1), &part).await.unwrap();
+            let mut writes = Writes::new();
+            for server in written {
+                writes.push(&NodeOperation { node: node(*server), write: write(b"row") });
             }
-            let client = Client::new(network, 1);
-            for written in [&[][..], &[0], &[2], &[0, 2]] {
-                let (value, mut staging) = (written.len().to_string(), client.staging());
-                let write = |key| {
-                    let (value, expect) = (value.as_bytes(), Expect::Any);
-                    WriteOperation::Put { key, value, expect, is_large: false }
-                };
-                let part = Operations::encode(&[NodeOperation { node: node(1), write: write(b"part") }]);
-                client.stage(&mut staging, ServerId(1), &part).await.unwrap();
-                let mut writes = Writes::new();
-                for server in written {
-                    writes.push(&NodeOperation { node: node(*server), write: write(b"row") });
-                }
-                client.commit_staged(None, &writes, &mut staging).await.unwrap();
-                for (server, key) in
-                    [(1, &b"part"[..])].into_iter().chain(written.iter().map(|s| (*s, &b"row"[..])))
-                {
-                    let question = Question::Lookup { node: node(server), key };
-                    let mut snapshot = None;
-                    let reading =
-                        client.read(&mut snapshot, ServerId(server as u16), &[question]).await.unwrap();
-                    let answer = reading.answers().unwrap().iter().next();
-                    assert_eq!(answer, Some(Answer::Value(value.as_bytes())), "{written:?}");
-                }
-                *counted.borrow_mut() += 1;
+            client.commit_staged(None, &writes, &mut staging).await.unwrap();
+            for (server, key) in
+                [(1, &b"part"[..])].into_iter().chain(written.iter().map(|s| (*s, &b"row"[..])))
+            {
+                let question = Question::Lookup { node: node(server), key };
+                let mut snapshot = None;
+                let reading = client.read(&mut snapshot, ServerId(server as u16), &[question]).await.unwrap();
+                let answer = reading.answers().unwrap().iter().next();
+                assert_eq!(answer, Some(Answer::Value(value.as_bytes())), "{written:?}");
             }
-        })
+        }
     });
-    assert_eq!(*checked.borrow(), 4);
 }
 
 /// An update over n groups takes two round trips in the critical path: all groups are read at one
 /// snapshot in the first, and commit in the second. It sends three messages to each group.
 #[test]
 fn an_update_over_groups_takes_two_round_trips() {
-    let checked = Rc::new(RefCell::new(0));
-    let counted = Rc::clone(&checked);
-    run_servers(SERVERS_MAX, 1, move |_, task, network| {
-        let counted = Rc::clone(&counted);
-        Box::pin(async move {
-            if task != 0 {
-                return;
-            }
-            let client = Client::new(network, 1);
-            for servers in [1, 2, 4, 8] {
-                let before = client.counters().counts();
-                let mut view = ReadView::default();
-                let asked: Vec<ServerQuestions<'_>> = (0..servers)
-                    .map(|server| {
-                        let question = Question::Lookup { node: node(server), key: b"row" };
-                        (ServerId(server as u16), vec![question])
-                    })
-                    .collect();
-                let replies = client.read_all(&mut view, &asked).await.unwrap();
-                let absent = |reply: &ReadReply| {
-                    matches!(reply.answers().unwrap().iter().next(), Some(Answer::Absent))
-                };
-                // The round before has written the lower half.
-                let absents = replies.iter().filter(|reply| absent(reply)).count();
-                assert_eq!(absents, servers.div_ceil(2));
-                let read = sent_since(&client, before);
-                assert_eq!((trips(read), read.requests), (1, servers as u64), "{servers}");
-                let mut writes = Writes::new();
-                (0..servers).for_each(|server| writes.push(&put(server)));
-                client.commit(view.snapshot, &writes).await.unwrap();
-                let all = sent_since(&client, before);
-                let messages = if servers == 1 { 2 } else { 3 * servers as u64 };
-                assert_eq!((trips(all), all.requests), (2, messages), "{servers}");
-                *counted.borrow_mut() += 1;
-            }
-        })
+    run_client(SERVERS_MAX, |client| async move {
+        for servers in [1, 2, 4, 8] {
+            let before = client.counters().counts();
+            let mut view = ReadView::default();
+            let asked: Vec<ServerQuestions<'_>> = (0..servers)
+                .map(|server| {
+                    let question = Question::Lookup { node: node(server), key: b"row" };
+                    (ServerId(server as u16), vec![question])
+                })
+                .collect();
+            let replies = client.read_all(&mut view, &asked).await.unwrap();
+            let absent =
+                |reply: &ReadReply| matches!(reply.answers().unwrap().iter().next(), Some(Answer::Absent));
+            // The round before has written the lower half.
+            let absents = replies.iter().filter(|reply| absent(reply)).count();
+            assert_eq!(absents, servers.div_ceil(2));
+            let read = sent_since(&client, before);
+            assert_eq!((trips(read), read.requests), (1, servers as u64), "{servers}");
+            let mut writes = Writes::new();
+            (0..servers).for_each(|server| writes.push(&put(server)));
+            client.commit(view.snapshot, &writes).await.unwrap();
+            let all = sent_since(&client, before);
+            let messages = if servers == 1 { 2 } else { 3 * servers as u64 };
+            assert_eq!((trips(all), all.requests), (2, messages), "{servers}");
+        }
     });
-    assert_eq!(*checked.borrow(), 4);
 }
 
 /// The results of contending clients.

@@ -260,7 +260,19 @@ impl Groups {
         waits: bool,
         participants: &[usize],
     ) -> u64 {
-        let (operations, participants) = (put(group, keys), encoded(participants));
+        self.prepare_operations(group, (txn, birth), &put(group, keys), waits, participants)
+    }
+
+    /// Sends a prepare of encoded operations.
+    pub(crate) fn prepare_operations(
+        &mut self,
+        group: usize,
+        (txn, birth): (TxnId, Timestamp),
+        operations: &[u8],
+        waits: bool,
+        participants: &[usize],
+    ) -> u64 {
+        let participants = encoded(participants);
         let request = Request::Prepare {
             txn,
             birth,
@@ -270,7 +282,7 @@ impl Groups {
             participants: Participants::decode(&participants).unwrap(),
             lease: 0,
             staged: None,
-            operations: Operations::decode(&operations).unwrap(),
+            operations: Operations::decode(operations).unwrap(),
         };
         self.send(group, txn.client, &request)
     }
@@ -284,6 +296,11 @@ impl Groups {
         participants: &[usize],
     ) -> Timestamp {
         let request = self.prepare(group, txn, key, false, participants);
+        self.vote_of(group, request)
+    }
+
+    /// Takes the answer to a prepare, a yes.
+    pub(crate) fn vote_of(&mut self, group: usize, request: u64) -> Timestamp {
         let answer = self.answer(group, request).expect("a vote");
         let Reply::Voted(at) = decoded(&answer) else { panic!("{:?}", decoded(&answer)) };
         at

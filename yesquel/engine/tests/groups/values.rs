@@ -4,8 +4,8 @@ use crate::support::{Groups, decoded, node, txn};
 use yesquel_engine::Engine;
 use yesquel_model::{KeyRange, LocalId, NodeId, ServerId, Timestamp, TxnId};
 use yesquel_wire::{
-    Attribute, Decision, Expect, LargeValue, NewNode, NodeKind, NodeOperation, Operations, Participants,
-    Reply, Request, ValueOwner, ValueUse, WriteOperation,
+    Attribute, Decision, Expect, LargeValue, NewNode, NodeKind, NodeOperation, Operations, Reply, Request,
+    ValueOwner, ValueUse, WriteOperation,
 };
 
 /// The group of the cells, and that of the values' nodes.
@@ -54,28 +54,11 @@ fn delete(key: &[u8]) -> Vec<u8> {
     Operations::encode(&[NodeOperation { node: node(CELLS), write }])
 }
 
-fn encoded(groups: &[usize]) -> Vec<u8> {
-    let servers: Vec<ServerId> = groups.iter().map(|group| ServerId(*group as u16)).collect();
-    Participants::encode(&servers)
-}
-
 /// Sends a prepare, and expects a yes.
 fn prepare(groups: &mut Groups, group: usize, txn: TxnId, operations: &[u8]) -> Timestamp {
-    let participants = encoded(&BOTH);
-    let request = Request::Prepare {
-        txn,
-        birth: groups.birth(),
-        waits: false,
-        snapshot: None,
-        seen: Timestamp::ZERO,
-        participants: Participants::decode(&participants).unwrap(),
-        lease: 0,
-        staged: None,
-        operations: Operations::decode(operations).unwrap(),
-    };
-    let answer = groups.ask(group, txn.client, &request);
-    let Reply::Voted(at) = decoded(&answer) else { panic!("{:?}", decoded(&answer)) };
-    at
+    let birth = groups.birth();
+    let request = groups.prepare_operations(group, (txn, birth), operations, false, &BOTH);
+    groups.vote_of(group, request)
 }
 
 fn decide(groups: &mut Groups, group: usize, txn: TxnId, at: Timestamp) {
@@ -220,7 +203,7 @@ fn a_restarted_group_asks_the_owners() {
     groups.restart_from_checkpoint(NODES);
     groups.pass(LONG_MS);
     assert_eq!((pending(&groups, NODES), values(&mut groups)), ([0, 0, 2], 4));
-    // What refers to the second value is lost: nothing tells of it any more.
+    // The cell of the second value is deleted while the group of the nodes is down.
     commit(&mut groups, 1, &delete(b"other"));
     groups.groups[NODES].is_down = true;
     groups.pass(LONG_MS);
@@ -274,7 +257,7 @@ fn a_drop_waits_for_the_creation() {
     assert_eq!(decoded(&answer), Reply::Done);
     groups.pass(LONG_MS);
     assert_eq!(values(&mut groups), 0);
-    // It is told again.
+    // The other group repeats the message.
     let answer = groups.ask(NODES, 1_000_000, &request);
     assert_eq!((decoded(&answer), pending(&groups, NODES)), (Reply::Done, [0; 3]));
 }
