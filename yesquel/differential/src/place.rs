@@ -68,18 +68,17 @@ struct SharedCluster {
     address: String,
 }
 
-fn start_cluster() -> Result<SharedCluster, Error> {
-    // Their ports are free until they listen themselves.
-    let listeners: Result<Vec<_>, _> =
-        (0..SERVERS).map(|_| std::net::TcpListener::bind("127.0.0.1:0")).collect();
-    let ports: Result<Vec<_>, _> =
-        listeners.iter().flatten().map(|listener| Ok(listener.local_addr()?.port())).collect();
-    let ports: std::io::Result<Vec<u16>> = ports;
-    drop(listeners);
+/// Returns addresses whose ports were free a moment ago.
+fn free_addresses() -> std::io::Result<Vec<Address>> {
+    let listeners = (0..SERVERS).map(|_| std::net::TcpListener::bind("127.0.0.1:0"));
+    let listeners: Vec<_> = listeners.collect::<Result<_, _>>()?;
     let address = |port: u16| Address::Tcp { host: "127.0.0.1".to_owned(), port };
-    let addresses: Vec<Address> = ports.unwrap_or_default().into_iter().map(address).collect();
+    listeners.iter().map(|listener| Ok(address(listener.local_addr()?.port()))).collect()
+}
+
+fn start_cluster(addresses: &[Address]) -> Result<SharedCluster, Error> {
     let mut servers = Vec::new();
-    for (number, own) in (0..).zip(&addresses) {
+    for (number, own) in (0..).zip(addresses) {
         let others = (0..).map(ServerId).zip(addresses.iter().cloned());
         let peers = PeerOptions {
             servers: others.filter(|(other, _)| other.0 != number).collect(),
@@ -89,14 +88,14 @@ fn start_cluster() -> Result<SharedCluster, Error> {
         let settings = EngineSettings { server: ServerId(number), ..EngineSettings::default() };
         servers.push(Server::start(None, settings, LogOptions::default(), listen)?);
     }
-    let store = Store::connect_any(&addresses, SocketOptions::default())?;
+    let store = Store::connect_any(addresses, SocketOptions::default())?;
     let address = addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(",");
     Ok(SharedCluster { _servers: servers, store, address })
 }
 
-static CLUSTER: LazyLock<SharedCluster> = LazyLock::new(|| match start_cluster() {
-    Ok(cluster) => cluster,
-    Err(error) => panic!("no cluster can be started: {error}"),
+static CLUSTER: LazyLock<SharedCluster> = LazyLock::new(|| {
+    let addresses = free_addresses().unwrap_or_else(|error| panic!("no ports on loopback: {error}"));
+    start_cluster(&addresses).unwrap_or_else(|error| panic!("no cluster can be started: {error}"))
 });
 
 /// Database names of a script.
