@@ -106,18 +106,18 @@ impl EndQuery {
 /// [`Engine::on_value_reply`](crate::Engine::on_value_reply).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValueQuery {
-    /// The server to tell, or ask.
+    /// The receiver.
     pub server: ServerId,
     /// The value's first node.
     pub value: NodeId,
-    /// What it says.
+    /// Its content.
     pub message: ValueMessage,
     /// Log record that must be durable before it leaves, under every durability. If it is not, the
     /// engine repeats the message.
     pub needs_lsn: u64,
 }
 
-/// What a [`ValueQuery`] says.
+/// Content of a [`ValueQuery`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValueMessage {
     /// No snapshot from a time on sees the value.
@@ -127,7 +127,7 @@ pub enum ValueMessage {
         /// The time.
         since: Timestamp,
     },
-    /// Does the cell refer to it?
+    /// Asks whether the cell refers to the value.
     Use {
         /// The cell.
         owner: ValueOwner,

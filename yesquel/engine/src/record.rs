@@ -159,8 +159,8 @@ pub enum LogRecord<'a> {
         /// The time.
         at: Timestamp,
     },
-    /// A long value at another group that no readable snapshot sees, and of which that group is to
-    /// be told.
+    /// A long value at another group that no readable snapshot sees. That group does not know this
+    /// yet.
     ValueOrphaned {
         /// Its first node.
         value: NodeId,

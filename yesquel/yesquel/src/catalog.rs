@@ -250,13 +250,12 @@ impl<'a> Catalog<'a> {
         let mut transaction = self.trees.begin();
         let databases = from.list(&mut transaction, &[DATABASE]).await?;
         let Some((name, value)) = databases.into_iter().next() else { return Ok(None) };
-        let before = DatabaseEntry::decode(&value, from.group)?;
-        let before_number = before.number;
+        let DatabaseEntry { number: number_before, groups } = DatabaseEntry::decode(&value, from.group)?;
         let is_taken = transaction.get(self.tree(), &database_key(&name)).await?.is_some();
         let new_name = if is_taken { format!("{name}@{}", from.group.0) } else { name.clone() };
-        let entry = DatabaseEntry { number: self.trees.number(DATABASES).await?, ..before };
+        let entry = DatabaseEntry { number: self.trees.number(DATABASES).await?, groups };
         transaction.insert(self.tree(), &database_key(&new_name), &entry.encode(self.group))?;
-        let prefix = map_key(before_number, "");
+        let prefix = map_key(number_before, "");
         for (map, root) in from.list(&mut transaction, &prefix).await? {
             transaction.insert(self.tree(), &map_key(entry.number, &map), &root)?;
         }

@@ -39,7 +39,7 @@ pub(crate) enum LeafSearch<'s> {
     Lost,
 }
 
-/// Long values that another group has the cells, or the nodes, of.
+/// Long values whose cells, or whose nodes, are at another group.
 #[derive(Debug, Default)]
 pub(super) struct ValueIndex {
     /// Whether a cell here may refer to a long value at another group.
@@ -238,7 +238,7 @@ impl NodeStore {
         self.orphans(readable).into_iter().for_each(|id| self.remove_piece(id));
     }
 
-    /// Names the owners of the long values of which cells and nodes are here.
+    /// Names the owners of the long values whose cells and nodes are both here.
     pub(crate) fn name_owners(&mut self) {
         let mut owners = Vec::new();
         for node in self.iter() {

@@ -16,7 +16,7 @@ use yesquel_wire::{ClientHeartbeat, Correction, Reply, Request};
 /// The connection number of a server's calls to itself.
 pub(super) const OWN: u64 = LOCAL_CONNECTION;
 
-/// How often what must arrive behind a message looks whether that has arrived.
+/// Interval at which a message checks whether the one before it has arrived.
 const FIRST_POLL_US: u64 = 50;
 
 /// The number by which a server knows a connection.
