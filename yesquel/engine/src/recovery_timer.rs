@@ -9,6 +9,8 @@ const PAUSE_MS: u64 = 500;
 const QUEUED_PAUSE_MS: u64 = 100;
 /// Number of doublings of the pause.
 const DOUBLINGS_MAX: u32 = 3;
+/// Pause in milliseconds while the server that has not answered can be reached.
+const REACHABLE_PAUSE_MS: u64 = 400;
 
 /// Why recovery begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,8 +34,12 @@ pub(crate) struct RecoveryTimer {
     pub(crate) since_ms: u64,
     /// Uptime in milliseconds of the next attempt.
     pub(crate) due_ms: u64,
+    /// Uptime in milliseconds of the last attempt.
+    attempted_ms: u64,
     attempts: u32,
     is_started: bool,
+    /// A participant has forgotten the transaction, and will not answer otherwise.
+    is_forgotten: bool,
     /// Cause of the first attempt.
     cause: RecoveryCause,
 }
@@ -44,8 +50,10 @@ impl RecoveryTimer {
             connection: None,
             since_ms,
             due_ms: since_ms + age_ms,
+            attempted_ms: 0,
             attempts: 0,
             is_started: false,
+            is_forgotten: false,
             cause: RecoveryCause::Age,
         }
     }
@@ -68,12 +76,25 @@ impl RecoveryTimer {
         self.due_ms = self.due_ms.min(now_ms + QUEUED_PAUSE_MS);
     }
 
+    /// A participant has forgotten the transaction.
+    pub(crate) fn is_forgotten_elsewhere(&mut self) {
+        self.is_forgotten = true;
+    }
+
+    /// A server whose vote is not known can be reached: it has returned, or the question was lost.
+    /// The pauses are for servers that cannot be reached.
+    pub(crate) fn is_reachable(&mut self) {
+        if self.is_started && !self.is_forgotten {
+            self.due_ms = self.due_ms.min(self.attempted_ms + REACHABLE_PAUSE_MS);
+        }
+    }
+
     /// Counts an attempt and sets the time of the next one. Pauses vary by a quarter, so that
     /// participants which restarted together do not ask together for ever. Returns the cause of the
     /// first attempt.
     pub(crate) fn attempted(&mut self, now_ms: u64, txn: TxnId) -> Option<RecoveryCause> {
         let cause = (!self.is_started).then_some(self.cause);
-        self.is_started = true;
+        (self.is_started, self.attempted_ms) = (true, now_ms);
         let pause = PAUSE_MS << self.attempts.min(DOUBLINGS_MAX);
         self.attempts += 1;
         let mixed = (txn.client ^ txn.number.rotate_left(32) ^ u64::from(self.attempts))
@@ -106,5 +127,24 @@ mod tests {
             timer.hasten(0, RecoveryCause::Connection);
             assert_eq!((timer.due_ms, timer.started()), (now_ms, Some(RecoveryCause::Waiter)));
         }
+    }
+
+    #[test]
+    fn a_server_that_returns_is_asked_soon() {
+        let txn = TxnId { client: 3, number: 4 };
+        let mut timer = RecoveryTimer::new(0, 2_000);
+        timer.is_reachable();
+        assert_eq!(timer.due_ms, 2_000, "before the first attempt there is nothing to repeat");
+        for now_ms in [2_000, 4_000, 8_000] {
+            timer.attempted(now_ms, txn);
+        }
+        assert!(timer.due_ms >= 9_500);
+        timer.is_reachable();
+        assert_eq!(timer.due_ms, 8_400);
+        timer.attempted(8_400, txn);
+        let due_ms = timer.due_ms;
+        timer.is_forgotten_elsewhere();
+        timer.is_reachable();
+        assert_eq!(timer.due_ms, due_ms, "it would not answer otherwise");
     }
 }

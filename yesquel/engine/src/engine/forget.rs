@@ -119,6 +119,7 @@ impl Engine {
 
     /// Takes the report of another group. It never becomes wrong, however late it arrives.
     pub fn on_report(&mut self, server: ServerId, report: HorizonReport) {
+        self.recover_with(server);
         let known = self.forget.reports.entry(server).or_default();
         if report.horizon >= known.horizon {
             *known = report;

@@ -9,7 +9,7 @@ use crate::{
     effects::{Effects, Now},
     recovery_timer::RecoveryCause,
 };
-use yesquel_model::TxnId;
+use yesquel_model::{ServerId, TxnId};
 use yesquel_wire::{Decision, status::Bucket};
 
 /// Bounds of the ages by which undecided transactions are counted, in milliseconds: of the waiter,
@@ -29,6 +29,16 @@ impl Engine {
         let due_ms = now.uptime_ms + self.settings.recover_after_ms;
         if let Some(prepared) = self.prepared.get_mut(&txn) {
             prepared.recovery.hasten(due_ms, RecoveryCause::Waiter);
+        }
+    }
+
+    /// A server can be reached: what waits for its vote need not wait for the end of a pause.
+    pub(crate) fn recover_with(&mut self, server: ServerId) {
+        for prepared in self.prepared.values_mut() {
+            let is_known = prepared.yes.iter().any(|(yes, _)| *yes == server);
+            if !is_known && prepared.participants.contains(&server) {
+                prepared.recovery.is_reachable();
+            }
         }
     }
 

@@ -104,7 +104,7 @@ impl Engine {
             Vote::No => Decision::Abort,
             // The client still decides.
             Vote::Waiting => return prepared.recovery.is_queued_elsewhere(now.uptime_ms),
-            Vote::Forgotten => return,
+            Vote::Forgotten => return prepared.recovery.is_forgotten_elsewhere(),
             Vote::Yes { at, .. } => {
                 if !prepared.yes.iter().any(|(server, _)| *server == ask.server) {
                     prepared.yes.push((ask.server, *at));

@@ -1,11 +1,11 @@
 //! Recovery of prepared transactions: a server asks the other participants by the age of the
 //! transaction, for a request that waits, and when the client's connection has ended.
 
-use yesquel_engine::{Caller, Effects, Engine, EngineSettings, Now};
+use yesquel_engine::{Caller, Effects, Engine, EngineSettings, Now, VoteQuery};
 use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
-    ByteWriter, Decision, Expect, NewNode, NodeKind, NodeOperation, Operations, Participants, Question,
-    Questions, Request, Vote, WriteOperation,
+    ByteWriter, Decision, Expect, HorizonReport, NewNode, NodeKind, NodeOperation, Operations, Participants,
+    Question, Questions, Request, Vote, WriteOperation,
     status::{RecoveryCounts, RecoveryStatus},
 };
 
@@ -139,6 +139,35 @@ fn the_end_of_the_clients_connection_starts_an_attempt() {
     assert_eq!(server.queries_until(600), [550]);
     let counts = server.recoveries();
     assert_eq!([counts.waiter, counts.connection, counts.age].map(|counts| counts.started), [0, 1, 0]);
+}
+
+/// Pauses grow while a server cannot be reached. When it has returned, its first report ends them.
+#[test]
+fn a_participant_that_returns_is_asked_at_once() {
+    let mut server = Server::in_doubt();
+    let before = server.queries_until(12_000);
+    let last = before[before.len() - 1];
+    assert!((400..3_000).contains(&(12_000 - last)), "{before:?}");
+    server.engine.on_report(ServerId(2), HorizonReport::default());
+    assert_eq!(server.queries_until(12_050), [], "the report of another server");
+    server.engine.on_report(ServerId(1), HorizonReport::default());
+    assert_eq!(server.queries_until(12_100), [12_100]);
+    // The question or its answer is lost: the next report repeats it, not each one.
+    let mut after = Vec::new();
+    for until_ms in (12_200..14_000).step_by(100) {
+        server.engine.on_report(ServerId(1), HorizonReport::default());
+        after.extend(server.queries_until(until_ms));
+    }
+    assert_eq!(after, [12_500, 12_900, 13_300, 13_700]);
+    assert_eq!(server.queries_until(14_150), [14_100]);
+    // It has forgotten the transaction, and cannot help.
+    let mut effects = Effects::default();
+    let participants = [ServerId(0), ServerId(1)].into();
+    let birth = Timestamp::from_ms(1_700_000_000_000);
+    let query = VoteQuery { server: ServerId(1), txn: TXN, birth, participants };
+    server.engine.on_vote(server.now(), &query, &Vote::Forgotten, &mut effects);
+    server.engine.on_report(ServerId(1), HorizonReport::default());
+    assert_eq!(server.queries_until(15_000), []);
 }
 
 /// The age of a transaction in doubt, and who ends it, are counted.
