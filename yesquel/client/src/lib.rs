@@ -3,6 +3,7 @@
 //! `docs/yesquel/commit.md` describes the protocol and its safety. This layer knows nodes, not
 //! trees, and buffers nothing but what a commit needs.
 
+mod catch_up;
 mod commit;
 mod counters;
 mod error;

@@ -16,7 +16,7 @@ use std::{
 };
 use support::{create_leaves, node};
 use yesquel_client::{Client, CommitError, RequestError, Writes};
-use yesquel_model::Timestamp;
+use yesquel_model::{ServerId, Timestamp};
 use yesquel_seeds::{Random, check_steps};
 use yesquel_simulation::{
     Application, Cluster, EventCounts, InjectedFault, Network, SERVERS_MAX, SharedCluster, TASKS,
@@ -99,9 +99,27 @@ async fn balances(
     Ok(all)
 }
 
-/// Reads all accounts and checks their sum.
-async fn audit(client: &Client<Network>, first: usize, servers: usize) -> Result<(), RequestError> {
-    let all = balances(client, &mut None, (0..servers).map(|server| (first + server) % servers)).await?;
+/// Reads all accounts and checks their sum. Some audits must see all commits that were acknowledged
+/// before, to any client.
+async fn audit(
+    client: &Client<Network>,
+    first: usize,
+    servers: usize,
+    seen: &Seen,
+) -> Result<(), RequestError> {
+    let (acknowledged, mut snapshot) = (seen.acknowledged.get(), None);
+    let catches_up = first.is_multiple_of(2);
+    if catches_up {
+        let all: Vec<ServerId> = (0..servers).map(|server| ServerId(server as u16)).collect();
+        client.catch_up(&all).await?;
+    }
+    let all = balances(client, &mut snapshot, (0..servers).map(|server| (first + server) % servers)).await?;
+    let is_behind = snapshot < Some(acknowledged);
+    count(if catches_up { &seen.caught_up } else { &seen.others });
+    if is_behind && !catches_up {
+        count(&seen.behind);
+    }
+    assert!(!(is_behind && catches_up), "{snapshot:?} is before a commit at {acknowledged:?}");
     assert_eq!(all.values().sum::<i64>(), START_BALANCE * servers as i64 * ACCOUNTS as i64, "{all:?}");
     Ok(())
 }
@@ -117,6 +135,12 @@ struct Seen {
     committed: Cell<u64>,
     unknown: Cell<u64>,
     audits: Cell<u64>,
+    /// Audits that saw all acknowledged commits; others; of these the ones that did not.
+    caught_up: Cell<u64>,
+    others: Cell<u64>,
+    behind: Cell<u64>,
+    /// Time of the last commit that was acknowledged.
+    acknowledged: Cell<Timestamp>,
 }
 
 fn count(cell: &Cell<u64>) {
@@ -140,7 +164,10 @@ async fn transfer(client: &Client<Network>, from: Account, to: Account, amount: 
         put(&mut writes, third, all[&third] + shared);
     }
     match client.commit(snapshot, &writes).await {
-        Ok(_) => count(&seen.committed),
+        Ok(at) => {
+            count(&seen.committed);
+            seen.acknowledged.set(seen.acknowledged.get().max(at));
+        }
         Err(CommitError::Unknown(_)) => count(&seen.unknown),
         Err(_) => {}
     }
@@ -184,7 +211,7 @@ impl Application for Bank {
                             transfer(&client, from, to, amount, &seen).await;
                         }
                         Act::Audit { first } => {
-                            if audit(&client, first, servers).await.is_ok() {
+                            if audit(&client, first, servers, &seen).await.is_ok() {
                                 count(&seen.audits);
                             }
                         }
@@ -195,12 +222,12 @@ impl Application for Bank {
     }
 
     fn observe(&self, network: Network, client: u64) -> TaskFuture {
-        let servers = self.cluster.borrow().server_count();
+        let (servers, seen) = (self.cluster.borrow().server_count(), Rc::clone(&self.seen));
         // A healthy cluster answers: readers resolve transactions that dead clients left undecided.
         Box::pin(async move {
             let client = Client::new(network, client);
             for first in 0..servers {
-                audit(&client, first, servers).await.unwrap();
+                audit(&client, first, servers, &seen).await.unwrap();
             }
         })
     }
@@ -229,17 +256,23 @@ fn run_steps(steps: &[Step]) -> (EventCounts, Rc<Seen>) {
 
 #[test]
 fn every_snapshot_has_the_same_sum_of_accounts() {
-    let all = Mutex::new((0, [0; 3], EventCounts::default()));
+    let all = Mutex::new((0, [0; 6], EventCounts::default()));
     check_steps(300, steps, |steps: &[Step]| {
         let (counts, seen) = run_steps(steps);
-        let seen = [&seen.committed, &seen.unknown, &seen.audits].map(Cell::get);
+        let Seen { committed, unknown, audits, caught_up, others, behind, .. } = &*seen;
+        let seen = [committed, unknown, audits, caught_up, others, behind].map(Cell::get);
         let mut all = all.lock().unwrap();
         all.0 += 1;
         all.1.iter_mut().zip(seen).for_each(|(sum, more)| *sum += more);
         all.2.add(&counts);
     });
-    let (runs, [committed, unknown, audits], counts) = *all.lock().unwrap();
-    println!("{committed} committed, {unknown} unknown, {audits} audits, {counts:?}");
+    let (runs, [committed, unknown, audits, caught_up, others, behind], counts) = *all.lock().unwrap();
+    println!(
+        "{committed} committed, {unknown} unknown, {audits} audits, {caught_up} caught up, {behind} of {others} \
+         behind, {counts:?}"
+    );
+    // Without catching up some miss commits, so that the law can fail.
+    assert!(runs < 300 || (behind > 5 && caught_up > 1_000), "{behind} of {others}, {caught_up}");
     // A few seeds need not commit much.
     let is_enough = committed > 1_000 && audits > 1_000 && counts.deaths > 10 && counts.restarts > 100;
     assert!(runs < 300 || is_enough, "{committed} committed, {audits} audits, {counts:?}");

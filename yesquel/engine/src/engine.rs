@@ -107,6 +107,8 @@ pub struct Engine {
     pub(crate) refused: RefusedNumbers,
     /// What the prepare that must wait writes.
     pub(crate) queue_targets: Vec<(NodeId, WriteTarget)>,
+    /// What a request for the clock is to be when it has waited.
+    present_after_wait: Option<Vec<u8>>,
     pub(crate) forget: ForgetState,
     pub(crate) values: ValueTable,
     pub(crate) counters: FxHashMap<NodeId, u64>,
@@ -197,6 +199,7 @@ impl Engine {
             queue: PrepareQueue::default(),
             refused: RefusedNumbers::default(),
             queue_targets: Vec::new(),
+            present_after_wait: None,
             forget: ForgetState::default(),
             values: ValueTable::default(),
             counters: FxHashMap::default(),

@@ -45,6 +45,29 @@ pub enum DatabaseLocation {
     Server(Addresses),
 }
 
+/// Isolation of transactions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum IsolationLevel {
+    /// `isolation=snapshot`: write skew is possible.
+    #[default]
+    Snapshot,
+    /// `isolation=serializable`: the transactions that write have an order. Transactions fail that
+    /// read what a concurrent one has written.
+    Serializable,
+}
+
+/// Which commits of other clients a transaction sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum ConsistencyLevel {
+    /// `consistency=session`: those that its own client has seen before, and mostly all others.
+    #[default]
+    Session,
+    /// `consistency=linear`: all that were acknowledged before it began.
+    Linear,
+    /// `consistency=strict`: the same, at one snapshot from the beginning.
+    Strict,
+}
+
 /// Access that an address allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AccessMode {
@@ -78,6 +101,10 @@ pub struct DatabaseAddress {
     pub bulk_load_bytes: Option<usize>,
     /// Whether the process watches what it reads often, so that reading it again costs no round trip.
     pub watches: bool,
+    /// Isolation of the connection's transactions.
+    pub isolation: IsolationLevel,
+    /// Which commits of other clients its transactions see.
+    pub consistency: ConsistencyLevel,
     /// Where the database is placed if it does not exist.
     pub placement: Placement,
     /// Encryption and credential for a server.
@@ -140,6 +167,7 @@ impl DatabaseAddress {
         let (mut timeout, mut durability, mut secrets) = (None, Durability::default(), Secrets::default());
         let (mut bulk_load_bytes, mut mode, mut staleness) = (None, AccessMode::default(), Duration::ZERO);
         let (mut watches, mut placement) = (true, Placement::default());
+        let (mut isolation, mut consistency) = (IsolationLevel::default(), ConsistencyLevel::default());
         let own = query.split('&').filter(|option| !option.is_empty());
         let own = own.map(|option| option.split_once('=').unwrap_or((option, "")));
         let own = own.map(|(option, value)| (option, Cow::Owned(decoded(value))));
@@ -189,6 +217,21 @@ impl DatabaseAddress {
                     placement = value.parse().map_err(|error: PlacementError| bad(&error.to_string()))?;
                 }
                 "mode" => mode = AccessMode::of(value, &location).map_err(bad)?,
+                "isolation" => {
+                    isolation = match value {
+                        "snapshot" => IsolationLevel::Snapshot,
+                        "serializable" => IsolationLevel::Serializable,
+                        _ => return Err(bad("it is 'snapshot' or 'serializable'")),
+                    }
+                }
+                "consistency" => {
+                    consistency = match value {
+                        "session" => ConsistencyLevel::Session,
+                        "linear" => ConsistencyLevel::Linear,
+                        "strict" => ConsistencyLevel::Strict,
+                        _ => return Err(bad("it is 'session', 'linear' or 'strict'")),
+                    }
+                }
                 "watch" => {
                     watches = match value {
                         "yes" => true,
@@ -202,11 +245,15 @@ impl DatabaseAddress {
                     return Err(bad("it is of servers"));
                 }
                 _ => {
-                    let known = "timeout, staleness, watch, durability, ahead and database, and of servers tls, \
-                        tls-ca, credential-file, credential and placement";
+                    let known = "timeout, staleness, isolation, consistency, watch, durability, ahead and database, and of \
+                        servers tls, tls-ca, credential-file, credential and placement";
                     return Err(bad(&format!("there is no such option; there are {known}")));
                 }
             }
+        }
+        if !staleness.is_zero() && consistency != ConsistencyLevel::Session {
+            let what = "staleness: a read is not older than its statement with 'consistency'";
+            return Err(wrong(what.to_owned()));
         }
         let name = name.unwrap_or_else(|| DEFAULT_NAME.to_owned());
         Ok(DatabaseAddress {
@@ -218,6 +265,8 @@ impl DatabaseAddress {
             durability,
             bulk_load_bytes,
             watches,
+            isolation,
+            consistency,
             placement,
             secrets,
         })
@@ -268,6 +317,21 @@ mod tests {
         assert_eq!(secured.secrets.credential, secrets::Credential::File("c".into()));
         let message = DatabaseAddress::parse("yesquel://db?credential=geheim", []).unwrap_err().to_string();
         assert!(!message.contains("geheim"), "{message}");
+        for (given, isolation) in [
+            ("yesquel:a", IsolationLevel::Snapshot),
+            ("yesquel:a?isolation=snapshot", IsolationLevel::Snapshot),
+            ("yesquel://db/shop?isolation=serializable", IsolationLevel::Serializable),
+        ] {
+            assert_eq!(DatabaseAddress::parse(given, []).unwrap().isolation, isolation, "{given}");
+        }
+        for (given, consistency) in [
+            ("yesquel:a", ConsistencyLevel::Session),
+            ("yesquel:a?consistency=session&staleness=9", ConsistencyLevel::Session),
+            ("yesquel:a?consistency=linear", ConsistencyLevel::Linear),
+            ("yesquel://db/shop?consistency=strict", ConsistencyLevel::Strict),
+        ] {
+            assert_eq!(DatabaseAddress::parse(given, []).unwrap().consistency, consistency, "{given}");
+        }
         for (given, mode) in [
             ("yesquel://db/shop?mode=ro", AccessMode::ReadOnly),
             ("yesquel:shop?mode=rw", AccessMode::Existing),
@@ -284,6 +348,9 @@ mod tests {
             "yesquel://db",
             "yesquel://db/",
             "yesquel:a?speed=9",
+            "yesquel:a?isolation=read-committed",
+            "yesquel:a?consistency=eventual",
+            "yesquel:a?consistency=strict&staleness=9",
             "yesquel:a?timeout=x",
             "yesquel:a?ahead=1k",
             "yesquel:a?tls=yes",

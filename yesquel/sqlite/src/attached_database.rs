@@ -1,7 +1,7 @@
 //! Database of a connection.
 
 use crate::{
-    address::DatabaseAddress,
+    address::{ConsistencyLevel, DatabaseAddress},
     code::ResultCode,
     schema::{MetaValues, SchemaIndex},
     session::SqlSession,
@@ -111,6 +111,11 @@ impl AttachedDatabase {
             Rc::new(RefCell::new(SqlSession::new(shared.clone(), database.clone(), cancel_check)))
         });
         session.borrow_mut().limit_staleness(address.staleness, is_first);
+        session.borrow_mut().isolate(address.isolation);
+        if address.consistency > ConsistencyLevel::Session {
+            session.borrow_mut().see_all_commits();
+        }
+        session.borrow_mut().uses_groups(database.groups());
         let known = session.borrow_mut().schema(schema, &cookies);
         Ok(AttachedDatabase {
             database,

@@ -28,7 +28,9 @@ mod sorted;
 mod stores;
 mod trees;
 
-pub use address::{AccessMode, DatabaseAddress, DatabaseAddressError, DatabaseLocation};
+pub use address::{
+    AccessMode, ConsistencyLevel, DatabaseAddress, DatabaseAddressError, DatabaseLocation, IsolationLevel,
+};
 pub use last_error::SqlErrorKind;
 pub use secrets::{Credential, Secrets, ServerEncryption};
 pub use trees::{DatabaseTrees, TreeCosts};

@@ -7,6 +7,7 @@ mod row_numbers;
 mod sequence;
 
 use crate::{
+    IsolationLevel,
     access_pattern::{AccessPattern, AccessPatterns},
     code::ResultCode,
     last_error,
@@ -20,7 +21,7 @@ use rustc_hash::FxHashMap;
 use self_cell::self_cell;
 use std::{collections::HashMap, fmt};
 use yesquel::{
-    CancelCheck, CancelGuard, Cursor, Database, Entry, Error, Map, MapCopies, Savepoint, Timestamp,
+    CancelCheck, CancelGuard, Cursor, Database, Entry, Error, Map, MapCopies, Savepoint, ServerId, Timestamp,
     Transaction,
 };
 
@@ -67,6 +68,11 @@ pub(crate) struct SqlSession {
     lost: Option<ResultCode>,
     leases: SessionLeases,
     reuse: TransactionReuse,
+    isolation: IsolationLevel,
+    /// Whether a transaction sees all commits that were acknowledged before it.
+    sees_all_commits: bool,
+    /// Groups of the connection's databases here.
+    groups: Vec<ServerId>,
     schemas: SchemaCache,
     /// The schema has changed: the statement is prepared again and continues in the same
     /// transaction.
@@ -115,6 +121,9 @@ impl SqlSession {
             lost: None,
             leases: SessionLeases::default(),
             reuse: TransactionReuse::default(),
+            isolation: IsolationLevel::default(),
+            sees_all_commits: false,
+            groups: Vec::new(),
             schemas: SchemaCache::default(),
             reprepare_pending: false,
             is_another: false,
@@ -133,6 +142,36 @@ impl SqlSession {
     /// While the result exists, the application's check can cancel this thread's waits for servers.
     pub(crate) fn waits(&self) -> CancelGuard {
         self.cancel_check.begin()
+    }
+
+    /// Isolates the transactions that begin next at this level, or at a stricter one that another
+    /// database of the connection wants.
+    pub(crate) fn isolate(&mut self, isolation: IsolationLevel) {
+        self.isolation = self.isolation.max(isolation);
+    }
+
+    /// Lets the transactions that begin next see all commits that were acknowledged before them.
+    pub(crate) fn see_all_commits(&mut self) {
+        self.sees_all_commits = true;
+    }
+
+    /// Notes the groups of a database of the connection.
+    pub(crate) fn uses_groups(&mut self, groups: &[ServerId]) {
+        for group in groups {
+            if !self.groups.contains(group) {
+                self.groups.push(*group);
+            }
+        }
+    }
+
+    /// Asks the groups for the present, before a transaction begins. If they do not tell, the
+    /// transaction fails.
+    fn catch_up(&mut self) {
+        if self.sees_all_commits
+            && let Err(error) = self.database.store().catch_up(&self.groups)
+        {
+            self.lost = Some(self.code_of(&error));
+        }
     }
 
     pub(crate) fn database(&self) -> &Database {
@@ -183,12 +222,12 @@ impl SqlSession {
         &mut self,
         act: impl for<'t> FnOnce(&mut Transaction<'t>) -> Result<T, Error>,
     ) -> Result<T, ResultCode> {
-        if let Some(lost) = self.lost {
-            return Err(lost);
-        }
         self.shared.check_process()?;
         let _waits = self.waits();
         self.begun();
+        if let Some(lost) = self.lost {
+            return Err(lost);
+        }
         let Some(open) = &mut self.open else { return Err(ResultCode::INTERNAL) };
         let (schemas, moment) = (&mut self.schemas, self.moment);
         let outcome = open.with_dependent_mut(|_, running| {
@@ -335,15 +374,20 @@ impl SqlSession {
         self.reuse_or_end(false);
         if self.open.is_none() {
             self.take_wanted_lease();
+            self.catch_up();
             self.note_began();
             self.began = self.shared.rows().now();
             let lease = self.leases.held.as_ref().map(|(lease, _)| lease);
             let mut open = OpenTransaction::new(self.database.clone(), |database| Some(database.begin()));
             let (kept, only_reads) = (self.access_patterns.kept(), self.reuse.only_reads());
+            let isolation = self.isolation;
             open.with_dependent_mut(|_, running| {
                 let Some(transaction) = running else { return };
                 transaction.use_watched(only_reads);
                 transaction.keep_up_to(kept);
+                if isolation == IsolationLevel::Serializable {
+                    transaction.serializable();
+                }
                 if let Some(lease) = lease {
                     transaction.releases(lease);
                 }

@@ -306,10 +306,14 @@ impl<T: Transport> TreeTransaction<'_, T> {
         mut limit: FetchLimit,
     ) -> Result<Option<CursorEntry>, TreeError> {
         let gap = self.gaps.above(tree.root, bound).cloned();
+        let begin = bound;
         let bound = match gap.as_ref().map(|gap| gap.high.as_deref()) {
             None => bound,
             Some(Some(high)) => Bound::Included(high),
-            Some(None) => return Ok(None),
+            Some(None) => {
+                self.note_step_up(tree, begin, None);
+                return Ok(None);
+            }
         };
         let (mut next, mut passed): (Option<Key>, usize) = (None, 0);
         loop {
@@ -341,6 +345,7 @@ impl<T: Transport> TreeTransaction<'_, T> {
                 let low = gap.as_ref().map_or_else(|| low_of(bound), |gap| gap.low.clone());
                 self.gaps.put(tree.root, KeyRange { low, high: found.as_ref().map(|(key, _)| key.clone()) });
             }
+            self.note_step_up(tree, begin, found.as_ref().map(|(key, _)| key));
             return Ok(found);
         }
     }
@@ -370,6 +375,7 @@ impl<T: Transport> TreeTransaction<'_, T> {
         mut limit: FetchLimit,
     ) -> Result<Option<CursorEntry>, TreeError> {
         let gap = self.gaps.below(tree.root, bound).cloned();
+        let begin = bound;
         let bound = gap.as_ref().map_or(bound, |gap| Bound::Excluded(&*gap.low));
         // Start with the leaf of the key itself, which may hold it.
         let mut next = match bound {
@@ -378,7 +384,10 @@ impl<T: Transport> TreeTransaction<'_, T> {
             Bound::Included(key) => {
                 PageGoal::Below(KeyRange::single(key).high.map(|high| high.into_vec().into()))
             }
-            Bound::Excluded([]) => return Ok(None),
+            Bound::Excluded([]) => {
+                self.note_step_down(tree, begin, None);
+                return Ok(None);
+            }
             bound => PageGoal::Below(key_of(bound).map(Cow::Borrowed)),
         };
         // Least key that was skipped, and the number skipped.
@@ -412,6 +421,7 @@ impl<T: Transport> TreeTransaction<'_, T> {
                 let low = found.as_ref().map_or_else(Key::default, |(key, _)| low_of(Bound::Excluded(key)));
                 self.gaps.put(tree.root, KeyRange { low, high });
             }
+            self.note_step_down(tree, begin, found.as_ref().map(|(key, _)| key));
             return Ok(found);
         }
     }

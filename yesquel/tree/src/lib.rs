@@ -14,6 +14,7 @@ mod numbers;
 mod page;
 mod pages;
 mod proof;
+mod reads;
 mod savepoint;
 mod search;
 mod split;

@@ -12,6 +12,7 @@ use crate::{
     gap::Gaps,
     page::{Page, PageCells, PageValue},
     pages::Pages,
+    reads::Reads,
     savepoint::{Savepoint, Undo, UndoLog},
     search::{FORWARD_STEPS_MAX, PageRequest, check_key},
     stored::{LookupAnswer, StoredValue},
@@ -24,7 +25,8 @@ use yesquel_model::{Key, KeyRange, NodeId, ServerId, SmallMap, Timestamp, limits
 use yesquel_transport::Transport;
 use yesquel_wire::{Expect, LargeValue, Question};
 
-/// Transaction with snapshot isolation. Guards make it stricter where needed.
+/// Transaction with snapshot isolation. Guards make it stricter where needed, and
+/// [`serializable`](Self::serializable) everywhere.
 ///
 /// Its snapshot is that of its first read. Dropping it rolls it back.
 #[derive(Debug)]
@@ -40,7 +42,9 @@ pub struct TreeTransaction<'a, T> {
     pub(crate) writes: SmallMap<NodeId, BTreeMap<Key, BufferedWrite>>,
     /// Ranges to delete, before the writes.
     pub(crate) ranges: Vec<(NodeId, KeyRange)>,
-    guards: Vec<(NodeId, KeyRange)>,
+    pub(crate) guards: Vec<(NodeId, KeyRange)>,
+    /// What it has read, if it is serializable.
+    pub(crate) reads: Option<Box<Reads>>,
     /// Trees to create, before all else. Most transactions create none.
     pub(crate) bulk_loads: Option<Box<BulkLoads<'a>>>,
     /// Roots of trees to drop, after all else.
@@ -107,6 +111,7 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
             writes: SmallMap::default(),
             ranges: Vec::new(),
             guards: Vec::new(),
+            reads: None,
             bulk_loads: None,
             drops: Vec::new(),
             lease: None,
@@ -182,6 +187,7 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
     /// Returns the value of a key.
     pub async fn get(&mut self, tree: Tree, key: &[u8]) -> Result<Option<Box<[u8]>>, TreeError> {
         check_key(key)?;
+        self.note_read(tree, key);
         self.count_lookup(tree, key);
         let leaf = match self.known(tree, key) {
             CachedAnswer::Value(value) => return Ok(value),
@@ -222,6 +228,7 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
     /// Like [`get`](Self::get), and prefetches the key's neighbors.
     pub async fn get_near(&mut self, tree: Tree, key: &[u8]) -> Result<Option<Box<[u8]>>, TreeError> {
         check_key(key)?;
+        self.note_read(tree, key);
         match self.known(tree, key) {
             CachedAnswer::Value(value) => Ok(value),
             CachedAnswer::Large(large) => self.large(tree, large).await.map(Some),
@@ -234,10 +241,13 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
 
     /// Returns the value of a key if it came along with an entry that refers to it, and was not
     /// overwritten.
-    pub fn get_cached(&self, tree: Tree, key: &[u8]) -> Option<Box<[u8]>> {
+    pub fn get_cached(&mut self, tree: Tree, key: &[u8]) -> Option<Box<[u8]>> {
         let StoredValue::Whole(value) = self.pages.single(tree.root, key)?.as_ref()? else { return None };
         let is_own = self.own_writes(tree).is_some_and(|writes| writes.contains_key(key));
-        (!is_own && !self.is_empty_at_servers(tree) && !self.is_deleted(tree, key)).then(|| value.clone())
+        let is_visible = !is_own && !self.is_empty_at_servers(tree) && !self.is_deleted(tree, key);
+        let value = is_visible.then(|| value.clone())?;
+        self.note_read(tree, key);
+        Some(value)
     }
 
     /// Returns what is known of a key without asking a server.
@@ -503,7 +513,8 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
             let (low, high) = (writes.first_key_value()?.0, writes.last_key_value()?.0);
             Some((*root, KeyRange { low: low.clone(), ..KeyRange::single(high) }))
         });
-        let ranges = self.ranges.iter().chain(&self.guards).cloned();
+        let ranges = self.ranges.iter().map(|(root, range)| (root, range)).chain(self.guarded());
+        let ranges = ranges.map(|(root, range)| (*root, range.clone()));
         let drops = self.drops.iter().map(|root| (*root, KeyRange::all()));
         let mut touched = BTreeMap::<NodeId, KeyRange>::new();
         for (root, range) in writes.chain(ranges).chain(drops) {

@@ -90,6 +90,8 @@ pub enum Reply<'a> {
     Taken(u64),
     /// Reply to `Lease`: no other client commits within it after this time.
     Leased(Timestamp),
+    /// Reply to `Present`: the clock.
+    Present(Timestamp),
     /// Reply to `Inspect` and `Directory`: JSON of a type in [`status`](crate::status).
     Report(&'a [u8]),
     /// Reply to any request: it was not examined.
@@ -119,6 +121,7 @@ const ENDED: u8 = 19;
 const VALUE_USED: u8 = 23;
 const VALUE_UNUSED: u8 = 24;
 const VALUE_UNDECIDED: u8 = 25;
+const PRESENT: u8 = 26;
 
 impl<'a> Reply<'a> {
     /// Appends a reply to `Read`, whose answers `answer` writes.
@@ -204,6 +207,9 @@ impl<'a> Reply<'a> {
             Reply::Leased(at) => {
                 writer.byte(LEASED).timestamp(*at);
             }
+            Reply::Present(at) => {
+                writer.byte(PRESENT).timestamp(*at);
+            }
             Reply::Taken(first) => {
                 writer.byte(TAKEN).number(*first);
             }
@@ -257,6 +263,7 @@ impl<'a> Reply<'a> {
             VALUE_UNDECIDED => Reply::ValueUse(ValueUse::Undecided),
             TAKEN => Reply::Taken(reader.number()?),
             LEASED => Reply::Leased(reader.timestamp()?),
+            PRESENT => Reply::Present(reader.timestamp()?),
             REPORT => Reply::Report(reader.bytes()?),
             tag @ (WRONG_GROUP | LOCATED | NOT_LEADER) => {
                 Reply::Corrected(Correction::read(tag, &mut reader)?)
@@ -434,6 +441,7 @@ mod tests {
             Reply::ValueUse(ValueUse::Undecided),
             Reply::Taken(u64::MAX),
             Reply::Leased(Timestamp(7)),
+            Reply::Present(Timestamp(8)),
             Reply::Report(b"{}"),
             Reply::Corrected(Correction::WrongGroup(None)),
             Reply::Corrected(Correction::WrongGroup(Some(location))),

@@ -185,6 +185,13 @@ pub enum Request<'a> {
     },
     /// Asks for the groups of the cluster, as the machine knows them.
     Directory,
+    /// Asks for the group's clock, once all transactions have ended that have voted before.
+    Present {
+        /// The client's highest timestamp.
+        seen: Timestamp,
+        /// Votes above this time are not waited for; `None`: those after the request's arrival.
+        votes_until: Option<Timestamp>,
+    },
 }
 
 /// The staged parts of a transaction.
@@ -249,6 +256,7 @@ const ENDED: u8 = 17;
 const DIRECTORY: u8 = 18;
 const DROP_VALUE: u8 = 19;
 const VALUE_USE: u8 = 20;
+const PRESENT: u8 = 21;
 
 /// Decodes a snapshot; zero is none.
 fn snapshot(reader: &mut ByteReader<'_>) -> Result<Option<Timestamp>, Malformed> {
@@ -350,6 +358,9 @@ impl<'a> Request<'a> {
             }
             Request::Directory => {
                 writer.byte(DIRECTORY);
+            }
+            Request::Present { seen, votes_until } => {
+                writer.byte(PRESENT).timestamp(*seen).timestamp(votes_until.unwrap_or_default());
             }
         }
     }
@@ -503,6 +514,7 @@ impl<'a> Request<'a> {
             INSPECT_TREE => Request::Inspect { tree: Some(tree(&mut reader)?) },
             INSPECT_AFTER => Request::InspectAfter { node: reader.node()? },
             DIRECTORY => Request::Directory,
+            PRESENT => Request::Present { seen: reader.timestamp()?, votes_until: snapshot(&mut reader)? },
             LEASE => Request::Lease {
                 holder: reader.txn()?,
                 // Each range takes some of the bytes that are left.
@@ -597,6 +609,8 @@ mod tests {
             Request::Inspect { tree: Some(TreeId::MAX) },
             Request::InspectAfter { node },
             Request::Directory,
+            Request::Present { seen, votes_until: None },
+            Request::Present { seen, votes_until: Some(birth) },
         ] {
             let mut bytes = Vec::new();
             request.write(&mut ByteWriter(&mut bytes));

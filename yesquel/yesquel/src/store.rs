@@ -157,6 +157,16 @@ impl Store {
         decode_status(&block_on(self.inner.trees.client().inspect(group, None))?)
     }
 
+    /// After this call, new transactions and reads of this store see all commits at these groups that
+    /// were acknowledged, to any client, before the call. Costs a round trip: the groups are asked in
+    /// parallel. Each answers once the transactions have ended that were prepared there.
+    ///
+    /// Without it, what other clients have committed may be missing for a moment: that of several
+    /// groups, and that of another group than the one that is read first.
+    pub fn catch_up(&self, groups: &[ServerId]) -> Result<(), Error> {
+        Ok(block_on(self.inner.trees.client().catch_up(groups))?)
+    }
+
     /// Returns the groups of the cluster, as the server that was connected to knows them.
     pub fn directory(&self) -> Result<DirectoryStatus, Error> {
         decode_status(&block_on(self.inner.trees.client().directory(self.inner.server))?)

@@ -12,7 +12,8 @@ pub use yesquel_tree::{Proof, Savepoint};
 /// Key and value.
 pub type Entry = (Key, Box<[u8]>);
 
-/// Transaction with snapshot isolation. Guards make it stricter where needed.
+/// Transaction with snapshot isolation. Guards make it stricter where needed, and
+/// [`serializable`](Self::serializable) everywhere.
 ///
 /// It reads one snapshot, that of its first read, and its own writes. Writes are buffered and sent
 /// by [`commit`](Self::commit). Dropping it rolls it back.
@@ -188,9 +189,18 @@ impl<'a> Transaction<'a> {
         }
     }
 
+    /// Makes the transaction serializable: its commit guards all keys and ranges that it reads from
+    /// now on, at all servers. If another transaction changes one of them between the read and the
+    /// commit, one of the two fails with [`Error::Conflict`]. A transaction that writes nothing sends
+    /// nothing and does not fail because of this. Costs no round trip; servers that were only read
+    /// take part in the commit.
+    pub fn serializable(&mut self) {
+        self.inner.serializable();
+    }
+
     /// Returns the value of a key if it came along with an entry that refers to it
     /// ([`Cursor::follow`]) and was not overwritten, without asking a server.
-    pub fn get_cached(&self, map: Map, key: &[u8]) -> Option<Box<[u8]>> {
+    pub fn get_cached(&mut self, map: Map, key: &[u8]) -> Option<Box<[u8]>> {
         self.inner.get_cached(self.tree_of(map).ok()?, key)
     }
 

@@ -3,7 +3,7 @@
 use crate::{
     cluster::{NetworkCluster, PATIENCE},
     journal,
-    lists::{GROUPS, elements, group_of},
+    lists::{GROUPS, elements, group_of, is_serializable},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -75,8 +75,8 @@ fn read_all(
     keys.iter().map(&mut read).collect()
 }
 
-/// Checks the transactions of the clients since the last audit, and forgets their journals.
-pub(crate) fn audit(cluster: &mut NetworkCluster) -> RoundCounts {
+/// Checks the transactions of the clients in a round, and forgets their journals.
+pub(crate) fn audit(cluster: &mut NetworkCluster, round: u64) -> RoundCounts {
     settle(cluster);
     let mut counts = RoundCounts::default();
     let place = cluster.place.clone();
@@ -103,7 +103,11 @@ pub(crate) fn audit(cluster: &mut NetworkCluster) -> RoundCounts {
     let operations: Vec<_> = lists.into_iter().map(|(key, list)| ListOperation::read(key, list)).collect();
     let last = RecordedTransaction::committed(u64::MAX, begun, journal::now(), operations);
     history.push(last);
-    let report = check(&history, ConsistencyModel::StrongSessionSnapshotIsolation).unwrap();
+    let model = match is_serializable(round) {
+        true => ConsistencyModel::StrongSessionSerializable,
+        false => ConsistencyModel::StrongSessionSnapshotIsolation,
+    };
+    let report = check(&history, model).unwrap();
     assert!(report.is_clean(), "{report}");
     journals.iter().for_each(|journal| std::fs::remove_file(journal).unwrap());
     counts

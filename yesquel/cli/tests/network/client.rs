@@ -3,7 +3,7 @@
 
 use crate::{
     journal::{Journal, THREADS, now},
-    lists::{GROUPS, Lists, SLOTS, elements, group_of},
+    lists::{GROUPS, Lists, SLOTS, elements, group_of, is_serializable},
     place::Place,
 };
 use std::{
@@ -68,7 +68,9 @@ pub(crate) fn run_if_ordered() {
             scope.spawn(move || {
                 let lists = Lists::new(round);
                 let element = process << 32;
-                let mut writer = Writer { trees, roots, journal, process, random, lists, element };
+                let is_serializable = is_serializable(round);
+                let mut writer =
+                    Writer { trees, roots, journal, process, random, lists, element, is_serializable };
                 while !ends.load(Relaxed) {
                     writer.transact();
                     thread::sleep(PAUSE);
@@ -137,6 +139,7 @@ struct Writer<'a> {
     lists: Lists,
     /// The last element that was appended.
     element: u64,
+    is_serializable: bool,
 }
 
 impl Writer<'_> {
@@ -144,6 +147,9 @@ impl Writer<'_> {
     fn transact(&mut self) {
         let (begun, mut operations) = (now(), Vec::new());
         let mut transaction = self.trees.begin();
+        if self.is_serializable {
+            transaction.serializable();
+        }
         self.element += 1;
         for _ in 0..1 + self.random.next(4) {
             if let Err(error) = self.operate(&mut transaction, &mut operations) {

@@ -172,7 +172,7 @@ fn round(
     let silent = readers.wait_for_writes(&[0, 1, 2, 3]).or_else(|| readers.wait_for_reads());
     assert!(silent.is_none(), "group {silent:?} serves nothing after the faults");
     cluster.stop_clients();
-    counts.transactions.add(audit::audit(cluster));
+    counts.transactions.add(audit::audit(cluster, counts.rounds));
 }
 
 /// Kills or stops a client while nothing else is wrong, and measures how long readers wait.

@@ -90,7 +90,8 @@ impl Engine {
                     self.queue.push(QueuedPrepare::new(txn, caller, request, came, writes));
                 }
                 None => {
-                    self.wait_for(now, waits_for, WaitingRequest { caller, request: request.into(), arrival })
+                    let request = self.present_after_wait.take().map_or_else(|| request.into(), Vec::into);
+                    self.wait_for(now, waits_for, WaitingRequest { caller, request, arrival })
                 }
             }
         }
@@ -318,6 +319,13 @@ impl Engine {
             Request::Release { holder } => {
                 self.release(holder);
                 Reply::Done
+            }
+            Request::Present { seen, votes_until } => {
+                self.check_disk()?;
+                self.witness(now, seen)?;
+                let (at, needs_lsn) = self.present_clock(now, (seen, votes_until), effects)?;
+                Reply::Present(at).write(&mut effects.bytes);
+                return Ok((needs_lsn, durability));
             }
             // The driver answers these; it knows more.
             Request::Inspect { .. } | Request::InspectAfter { .. } | Request::Directory => {

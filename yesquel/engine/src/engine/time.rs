@@ -11,6 +11,7 @@ use yesquel_model::{
     HybridClock, Refusal, Timestamp, TooFarAhead,
     limits::{CLOCK_AHEAD_MS_MAX, CLOCK_HELD_MS_MAX},
 };
+use yesquel_wire::{ByteWriter, Request};
 
 /// Distance of the ceiling above the clock, and the remaining distance at which it is raised: two
 /// records a second, each with half a second to become durable before a request waits for it.
@@ -114,6 +115,28 @@ impl Engine {
         } else {
             self.check_disk().and(Err(Refusal::DiskFailed))
         }
+    }
+
+    /// Returns the clock, once the transactions have ended that had voted when the request came, or
+    /// up to a time. A commit over several groups is acknowledged when all have voted: here it is decided
+    /// then, and the clock is not below its time.
+    pub(crate) fn present_clock(
+        &mut self,
+        now: Now,
+        (seen, votes_until): (Timestamp, Option<Timestamp>),
+        effects: &mut Effects,
+    ) -> Result<(Timestamp, u64), Stop> {
+        let clock = self.clock.now(now.wall_ms);
+        let until = votes_until.unwrap_or(clock);
+        let voted = self.prepared.iter().find(|(_, prepared)| prepared.at <= until);
+        if let Some((txn, _)) = voted {
+            // Later votes do not make it wait longer.
+            let mut waits = Vec::new();
+            Request::Present { seen, votes_until: Some(until) }.write(&mut ByteWriter(&mut waits));
+            self.present_after_wait = Some(waits);
+            return Err(Stop::Wait(*txn));
+        }
+        Ok((clock, self.under_ceiling(clock, effects).max(self.lsn)))
     }
 
     /// Milliseconds that a server must wait after a crash so that other servers accept its

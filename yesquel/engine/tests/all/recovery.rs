@@ -5,7 +5,7 @@ use yesquel_engine::{Caller, Effects, Engine, EngineSettings, Now, VoteQuery};
 use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
     ByteWriter, Decision, Expect, HorizonReport, NewNode, NodeKind, NodeOperation, Operations, Participants,
-    Question, Questions, Request, Vote, WriteOperation,
+    Question, Questions, Reply, Request, Vote, WriteOperation,
     status::{RecoveryCounts, RecoveryStatus},
 };
 
@@ -29,32 +29,34 @@ impl Server {
         let engine = Engine::new(EngineSettings::default());
         let mut server = Server { engine, uptime_ms: 0, requests: 0 };
         let (snapshot, seen) = (None, Timestamp::ZERO);
-        let (birth, lease, staged, waits) = (Timestamp::from_ms(server.now().wall_ms), 0, None, false);
+        let (birth, lease, staged) = (Timestamp::from_ms(server.now().wall_ms), 0, None);
         let new = NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() };
         let create =
             Operations::encode(&[NodeOperation { node: root(), write: WriteOperation::Create(new) }]);
         let operations = Operations::decode(&create).unwrap();
         let txn = TxnId { number: 1, ..TXN };
         server.ask(&Request::Commit { txn, birth, snapshot, seen, lease, staged, operations });
-        let put = WriteOperation::Put { key: b"k", value: b"v", is_large: false, expect: Expect::Any };
-        let put = Operations::encode(&[NodeOperation { node: root(), write: put }]);
-        let operations = Operations::decode(&put).unwrap();
-        let participants = Participants::encode(&[ServerId(0), ServerId(1)]);
-        let participants = Participants::decode(&participants).unwrap();
-        let prepare = Request::Prepare {
-            txn: TXN,
-            birth,
-            waits,
-            snapshot,
-            seen,
-            participants,
-            lease,
-            staged,
-            operations,
-        };
-        server.ask(&prepare);
+        server.prepare(TXN, b"k");
         assert_eq!(server.engine.undecided().collect::<Vec<_>>(), [TXN]);
         server
+    }
+
+    /// Prepares a write of a key, at this server and another one.
+    fn prepare(&mut self, txn: TxnId, key: &[u8]) {
+        let put = WriteOperation::Put { key, value: b"v", is_large: false, expect: Expect::Any };
+        let put = Operations::encode(&[NodeOperation { node: root(), write: put }]);
+        let participants = Participants::encode(&[ServerId(0), ServerId(1)]);
+        self.ask(&Request::Prepare {
+            txn,
+            birth: Timestamp::from_ms(self.now().wall_ms),
+            waits: false,
+            snapshot: None,
+            seen: Timestamp::ZERO,
+            participants: Participants::decode(&participants).unwrap(),
+            lease: 0,
+            staged: None,
+            operations: Operations::decode(&put).unwrap(),
+        });
     }
 
     fn now(&self) -> Now {
@@ -139,6 +141,37 @@ fn the_end_of_the_clients_connection_starts_an_attempt() {
     assert_eq!(server.queries_until(600), [550]);
     let counts = server.recoveries();
     assert_eq!([counts.waiter, counts.connection, counts.age].map(|counts| counts.started), [0, 1, 0]);
+}
+
+/// Who asks for the present gets a clock above the commits of all that had voted before.
+#[test]
+fn the_present_is_after_the_ends_of_what_has_voted() {
+    let mut server = Server::in_doubt();
+    let mut bytes = Vec::new();
+    let request = Request::Present { seen: Timestamp::ZERO, votes_until: None };
+    request.write(&mut ByteWriter(&mut bytes));
+    let caller = Caller { connection: CONNECTION + 1, request: 1 };
+    let mut effects = Effects::default();
+    server.engine.handle(server.now(), caller, &bytes, &mut effects).unwrap();
+    assert!(effects.replies.is_empty(), "a transaction is in doubt");
+    // It waits, so that recovery begins soon.
+    assert_eq!(server.queries_until(550), [500]);
+    // What votes now is not waited for.
+    let birth = Timestamp::from_ms(server.now().wall_ms);
+    server.prepare(TxnId { number: 9, ..TXN }, b"other");
+    let at = Timestamp::from_ms(server.now().wall_ms + 300);
+    let decide =
+        Request::Decide { txn: TXN, birth, participants: Participants::NONE, decision: Decision::Commit(at) };
+    let (mut bytes, mut effects) = (Vec::new(), Effects::default());
+    decide.write(&mut ByteWriter(&mut bytes));
+    let other = Caller { connection: CONNECTION, request: 99 };
+    server.engine.handle(server.now(), other, &bytes, &mut effects).unwrap();
+    let reply = effects.replies.iter().find(|reply| reply.caller == caller).expect("a reply");
+    match Reply::decode(&effects.bytes[reply.bytes.clone()]) {
+        Ok(Reply::Present(clock)) => assert!(clock >= at, "{clock:?} is before the commit at {at:?}"),
+        reply => panic!("{reply:?}"),
+    }
+    assert_eq!(server.engine.undecided().count(), 1);
 }
 
 /// Pauses grow while a server cannot be reached. When it has returned, its first report ends them.

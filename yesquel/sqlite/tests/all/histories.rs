@@ -1,5 +1,6 @@
-//! Histories of connections that append to lists by SQL, checked against snapshot isolation in real
-//! time, which one server guarantees.
+//! Histories of connections that append to lists by SQL, checked in real time, which one server
+//! guarantees: against snapshot isolation, and against serializability with
+//! `isolation=serializable`.
 //!
 //! A list is a text in a row, also found by an index. Rows inserted and deleted around the lists
 //! cause splits and removals of leaves.
@@ -39,13 +40,13 @@ fn settings() -> EngineSettings {
 }
 
 impl Place {
-    fn folder() -> Place {
+    fn folder(options: &str) -> Place {
         let folder = TempDir::new().unwrap();
-        let name = format!("file:yesquel:{}?durability=none", folder.path().display());
+        let name = format!("file:yesquel:{}?durability=none&{options}", folder.path().display());
         Place { _server: None, names: vec![name], _folder: folder }
     }
 
-    fn served() -> Place {
+    fn served(more: &str) -> Place {
         let folder = TempDir::new().unwrap();
         let socket = folder.path().join("socket");
         let listen =
@@ -54,7 +55,8 @@ impl Place {
         let data = folder.path().join("data");
         let server = Server::start(Some(&data), settings(), options, listen).unwrap();
         // Connections with one timeout share a store, as in a process.
-        let name = |number| format!("file:yesquel://{}/lists?timeout={}", socket.display(), 60_000 + number);
+        let name =
+            |number| format!("file:yesquel://{}/lists?timeout={}&{more}", socket.display(), 60_000 + number);
         Place { _server: Some(server), names: (0..3).map(name).collect(), _folder: folder }
     }
 
@@ -239,7 +241,9 @@ fn history(place: &Place, seed: u64) -> Vec<RecordedTransaction> {
     history
 }
 
-fn hold(place: &Place, seed: u64) {
+/// Runs the clients. Returns their history, in which some transactions have conflicted.
+fn run(place: &Place, seed: u64) -> Vec<RecordedTransaction> {
+    assert!(yesquel_sqlite::is_linked());
     let connection = place.open(0);
     connection
         .execute_batch("CREATE TABLE t(id INTEGER PRIMARY KEY, name INTEGER UNIQUE, list TEXT)")
@@ -248,23 +252,42 @@ fn hold(place: &Place, seed: u64) {
         connection.execute("INSERT INTO t VALUES(?, ?, '')", [row_of(list), list]).unwrap();
     }
     let history = history(place, seed);
-    let report = check(&history, ConsistencyModel::StrongSnapshotIsolation).unwrap();
-    assert!(report.is_clean(), "{report}");
-    // The threads were concurrent: some conflicted, and there are anomalies that snapshot isolation
-    // allows and serializability does not.
+    // The threads were concurrent.
     assert!(history.iter().any(|transaction| transaction.outcome == RecordedOutcome::Aborted));
-    let report = check(&history, ConsistencyModel::Serializable).unwrap();
+    history
+}
+
+fn is_snapshot_isolated(history: &[RecordedTransaction]) {
+    let report = check(history, ConsistencyModel::StrongSnapshotIsolation).unwrap();
+    assert!(report.is_clean(), "{report}");
+    // There are anomalies that snapshot isolation allows and serializability does not.
+    let report = check(history, ConsistencyModel::Serializable).unwrap();
     assert!(report.found(AnomalyKind::G2Item), "{report}");
 }
 
+fn is_serializable(history: &[RecordedTransaction]) {
+    let report = check(history, ConsistencyModel::StrictSerializable).unwrap();
+    assert!(report.is_clean(), "{report}");
+}
+
+const SERIALIZABLE: &str = "isolation=serializable";
+
 #[test]
 fn connections_to_a_folder_see_snapshots() {
-    assert!(yesquel_sqlite::is_linked());
-    check_seeds(1, |seed| hold(&Place::folder(), seed));
+    check_seeds(1, |seed| is_snapshot_isolated(&run(&Place::folder(""), seed)));
 }
 
 #[test]
 fn connections_to_a_server_see_snapshots_whose_commits_are_on_disk() {
-    assert!(yesquel_sqlite::is_linked());
-    check_seeds(1, |seed| hold(&Place::served(), seed));
+    check_seeds(1, |seed| is_snapshot_isolated(&run(&Place::served(""), seed)));
+}
+
+#[test]
+fn serializable_connections_to_a_folder_have_an_order() {
+    check_seeds(1, |seed| is_serializable(&run(&Place::folder(SERIALIZABLE), seed)));
+}
+
+#[test]
+fn serializable_connections_to_a_server_have_an_order() {
+    check_seeds(1, |seed| is_serializable(&run(&Place::served(SERIALIZABLE), seed)));
 }

@@ -7,6 +7,7 @@ mod bulk_load;
 mod cluster;
 mod collations;
 mod concurrency;
+mod consistency;
 mod copy;
 mod errors;
 mod histories;

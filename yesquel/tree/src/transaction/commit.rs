@@ -135,7 +135,7 @@ impl<T: Transport> TreeTransaction<'_, T> {
         found: &LeafMap,
         larges: &LargeValues,
     ) -> (Writes, Vec<Addressed<'_>>) {
-        let count = self.guards.len() + self.writes.values().map(BTreeMap::len).sum::<usize>();
+        let count = self.guarded().count() + self.writes.values().map(BTreeMap::len).sum::<usize>();
         let (mut writes, mut goals) = (Writes::new(), Vec::with_capacity(count));
         self.lease.iter().for_each(|lease| writes.within_lease(lease));
         let guess = |of: NodeId, key: &[u8]| {
@@ -150,9 +150,9 @@ impl<T: Transport> TreeTransaction<'_, T> {
             writes.push(&NodeOperation { node: root, write: WriteOperation::Create(new) });
             goals.push(Addressed { root, key: Cow::default(), leaf: root });
         }
-        let ranges = self.ranges.iter().map(|range| (range, true));
+        let ranges = self.ranges.iter().map(|(root, range)| ((root, range), true));
         // No other client knows a bulk-loaded tree.
-        let guards = self.guards.iter().filter(|(root, _)| !self.is_bulk_loaded(*root));
+        let guards = self.guarded().filter(|(root, _)| !self.is_bulk_loaded(**root));
         for ((root, range), deletes) in ranges.chain(guards.map(|range| (range, false))) {
             if !deletes && range.is_single() {
                 // The common case: one leaf holds the range.

@@ -67,6 +67,7 @@ impl<T: Transport> TreeTransaction<'_, T> {
         let mut batches = Batches::new(QUESTIONS_MAX);
         let mut leaves: Vec<Option<NodeId>> = vec![None; keys.len()];
         for (place, (tree, key)) in keys.iter().enumerate() {
+            self.note_read(*tree, key);
             match self.known(*tree, key) {
                 CachedAnswer::Value(value) => values[place] = value,
                 // Those that are bulk loaded have a snapshot of their own.

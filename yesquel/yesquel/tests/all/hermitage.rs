@@ -1,6 +1,6 @@
 //! Martin Kleppmann's Hermitage (<https://github.com/ept/hermitage>) over ordered maps: the
 //! anomalies that snapshot isolation with first-committer-wins prevents, and those that it allows
-//! and guards prevent.
+//! and that guards or serializable transactions prevent.
 //!
 //! Hermitage's table `test (id, value)` is a map with the rows 1 → 10 and 2 → 20, and tests have
 //! Hermitage's names. A statement that updates or deletes rows reads them first, as in SQL; a
@@ -496,4 +496,87 @@ fn g2_two_edges_prevented_by_guards() {
             }
         });
     }
+}
+
+/// Begins serializable transactions.
+fn begin_serializable(world: &World) -> [Transaction<'_>; 3] {
+    let mut transactions = world.begin();
+    transactions.iter_mut().for_each(Transaction::serializable);
+    transactions
+}
+
+/// Commits one of two transactions, and then the other, which conflicts.
+#[track_caller]
+fn commit_one([first, second]: [Transaction<'_>; 2], is_swapped: bool) {
+    let (one, other) = if is_swapped { (second, first) } else { (first, second) };
+    one.commit().unwrap();
+    assert_conflict(other);
+}
+
+/// The anti-dependency cycles above with serializable transactions: the one that commits last fails.
+#[test]
+fn g2_prevented_by_serializable_transactions() {
+    for is_swapped in [false, true] {
+        each(|world| {
+            let ([mut first, mut second, _], map) = (begin_serializable(world), world.map);
+            for transaction in [&mut first, &mut second] {
+                assert_eq!((get(transaction, map, 1), get(transaction, map, 2)), (10, 20));
+            }
+            put(&mut first, map, 1, 11);
+            put(&mut second, map, 2, 21);
+            commit_one([first, second], is_swapped);
+        });
+        each(|world| {
+            let ([mut first, mut second, _], map) = (begin_serializable(world), world.map);
+            assert_eq!(select(&mut first, map, |value| value % 3 == 0), []);
+            assert_eq!(select(&mut second, map, |value| value % 3 == 0), []);
+            first.insert(map, &row(3), &30i64.to_be_bytes()).unwrap();
+            second.insert(map, &row(4), &42i64.to_be_bytes()).unwrap();
+            commit_one([first, second], is_swapped);
+        });
+        // A row that is absent, and reads before a savepoint.
+        each(|world| {
+            let ([mut first, mut second, _], map) = (begin_serializable(world), world.map);
+            let savepoint = first.savepoint();
+            assert_eq!(first.get_many(&[(map, &row(4)), (map, &row(1))]).unwrap()[0], None);
+            put(&mut first, map, 1, 12);
+            first.rollback_to(savepoint).unwrap();
+            assert_eq!(second.get_near(map, &row(3)).unwrap(), None);
+            put(&mut first, map, 3, 30);
+            put(&mut second, map, 4, 42);
+            commit_one([first, second], is_swapped);
+        });
+    }
+}
+
+/// A read-only transaction sees a state of the writers' order.
+#[test]
+fn g2_two_edges_prevented_by_serializable_transactions() {
+    each(|world| {
+        let ([mut first, mut second, mut third], map) = (begin_serializable(world), world.map);
+        assert_eq!(select(&mut first, map, |_| true), [(1, 10), (2, 20)]);
+        let value = get(&mut second, map, 2);
+        put(&mut second, map, 2, value + 5);
+        second.commit().unwrap();
+        assert_eq!(select(&mut third, map, |_| true), [(1, 10), (2, 25)]);
+        third.try_commit().unwrap();
+        assert!(!third.has_sent_commit());
+        update(&mut first, map, 1, 0);
+        assert_conflict(first);
+        assert_eq!(world.rows(), [(1, 10), (2, 25)]);
+    });
+}
+
+/// Transactions whose reads and writes do not meet commit, also beside those in the same leaf.
+#[test]
+fn serializable_transactions_conflict_by_keys() {
+    each(|world| {
+        let ([mut first, mut second, mut third], map) = (begin_serializable(world), world.map);
+        update(&mut first, map, 1, 11);
+        update(&mut second, map, 2, 21);
+        assert_eq!(third.range(map, row(3)..row(9)).count(), 0);
+        third.insert(map, &row(9), &90i64.to_be_bytes()).unwrap();
+        [first, second, third].into_iter().for_each(|transaction| _ = transaction.commit().unwrap());
+        assert_eq!(world.rows(), [(1, 11), (2, 21), (9, 90)]);
+    });
 }

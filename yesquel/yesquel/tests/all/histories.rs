@@ -1,5 +1,5 @@
-//! Histories of threads that append to lists while leaves are split and removed, checked against
-//! snapshot isolation in real time, which one server guarantees.
+//! Histories of threads that append to lists while leaves are split and removed, checked in real
+//! time, which one server guarantees: against snapshot isolation, and against serializability.
 
 use std::sync::{
     Mutex,
@@ -90,7 +90,11 @@ fn fill(database: &Database, map: Map, random: &mut Random) {
     outcome.unwrap();
 }
 
-fn history(databases: &[Database], seed: u64) -> Vec<yesquel_histories::RecordedTransaction> {
+fn history(
+    databases: &[Database],
+    is_serializable: bool,
+    seed: u64,
+) -> Vec<yesquel_histories::RecordedTransaction> {
     let (clock, history) = (AtomicU64::new(0), Mutex::new(Vec::new()));
     let now = || clock.fetch_add(1, SeqCst);
     std::thread::scope(|scope| {
@@ -107,6 +111,9 @@ fn history(databases: &[Database], seed: u64) -> Vec<yesquel_histories::Recorded
                     }
                     let (begun, mut seen) = (now(), Vec::new());
                     let mut transaction = database.begin();
+                    if is_serializable {
+                        transaction.serializable();
+                    }
                     let done = act(&mut transaction, map, &mut random, &mut element, &mut seen);
                     let outcome = match done.and_then(|()| transaction.commit()) {
                         Ok(_) => RecordedOutcome::Committed,
@@ -134,8 +141,18 @@ fn history(databases: &[Database], seed: u64) -> Vec<yesquel_histories::Recorded
     history
 }
 
+/// Checks serializable transactions: in the order of their times, and by real time.
+fn have_an_order(databases: &[Database], seed: u64) {
+    let history = history(databases, true, seed);
+    let report = check(&history, ConsistencyModel::StrictSerializable).unwrap();
+    assert!(report.is_clean(), "{report}");
+    let committed = |outcome| history.iter().filter(|one| one.outcome == outcome).count() as u64;
+    assert!(committed(RecordedOutcome::Committed) > THREADS * TRANSACTIONS / 10);
+    assert!(committed(RecordedOutcome::Aborted) > 0);
+}
+
 fn hold(databases: &[Database], seed: u64) {
-    let history = history(databases, seed);
+    let history = history(databases, false, seed);
     let report = check(&history, ConsistencyModel::StrongSnapshotIsolation).unwrap();
     assert!(report.is_clean(), "{report}");
     // The threads were concurrent: there are anomalies that snapshot isolation allows and
@@ -148,16 +165,16 @@ fn settings() -> EngineSettings {
     EngineSettings { node_cells_max: 16, ..EngineSettings::default() }
 }
 
-#[test]
-fn threads_of_one_process_see_snapshots() {
+/// Runs a check with threads of one process.
+fn in_one_process(check: impl Fn(&[Database], u64)) {
     let listen = ListenOptions::default();
     let server = Server::start(None, settings(), LogOptions::default(), listen).unwrap();
     let store = Store::of_host(server.host().clone());
-    hold(&[store.create_database("lists").unwrap()], 1);
+    check(&[store.create_database("lists").unwrap()], 1);
 }
 
-#[test]
-fn clients_of_a_server_see_snapshots_whose_commits_are_on_disk() {
+/// Runs a check with clients of a server whose commits are on disk.
+fn by_clients(check: impl Fn(&[Database], u64)) {
     let place = tempfile::tempdir().unwrap();
     let socket = Address::Unix(place.path().join("socket"));
     let listen = ListenOptions { addresses: vec![socket.clone()], ..ListenOptions::default() };
@@ -168,5 +185,25 @@ fn clients_of_a_server_see_snapshots_whose_commits_are_on_disk() {
     let stores: Vec<Store> = (0..3).map(connect).collect();
     let databases: Vec<Database> =
         stores.iter().map(|store| store.database_or_create("lists").unwrap()).collect();
-    hold(&databases, 2);
+    check(&databases, 2);
+}
+
+#[test]
+fn threads_of_one_process_see_snapshots() {
+    in_one_process(hold);
+}
+
+#[test]
+fn clients_of_a_server_see_snapshots_whose_commits_are_on_disk() {
+    by_clients(hold);
+}
+
+#[test]
+fn serializable_threads_of_one_process_have_an_order() {
+    in_one_process(have_an_order);
+}
+
+#[test]
+fn serializable_clients_of_a_server_have_an_order() {
+    by_clients(have_an_order);
 }
