@@ -195,6 +195,11 @@ const BENCHMARKS: &[Benchmark] = &[
         run: yesquel::groups::groups,
     },
     Benchmark {
+        name: "yesquel-scale",
+        measures: "statements of SQL at 1, 2, 4 and 8 groups: CPU time, and how evenly the groups are used",
+        run: yesquel::scale::scale,
+    },
+    Benchmark {
         name: "yesquel-memory",
         measures: "memory of a stored key, compared with Redis",
         run: yesquel::memory::memory_per_key,

@@ -23,6 +23,7 @@ pub(super) mod loads;
 pub(super) mod memory;
 pub(super) mod restart;
 pub(super) mod roots;
+pub(super) mod scale;
 mod side;
 pub(super) mod snapshots;
 pub(super) mod sql;

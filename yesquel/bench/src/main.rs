@@ -14,6 +14,7 @@ mod redis;
 mod roots;
 mod sql;
 mod survey;
+mod tables;
 mod target;
 mod worker;
 
@@ -56,6 +57,8 @@ enum LoadWorkload {
     Ready,
     /// Commits transactions that write two trees, of one or of two groups.
     Commit,
+    /// Runs statements of SQL on tables that are distributed over the groups of a cluster.
+    Tables,
     /// Opens connections by SQL, each with its first SELECT, and closes them.
     Open,
     /// Opens connections by SQL and says what memory they take.
@@ -120,6 +123,12 @@ struct LoadArguments {
     /// Groups that each transaction of `commit` writes to
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
     groups: u8,
+    /// Statement of `tables`
+    #[arg(long, value_enum, default_value_t = tables::TableStatement::Read)]
+    statement: tables::TableStatement,
+    /// Number of tables of `tables`
+    #[arg(long, default_value_t = 1)]
+    tables: u64,
     /// Operations of each kind, or connections, where they are counted and not timed
     #[arg(long, default_value_t = 5_000_000)]
     operations: u64,
@@ -173,6 +182,18 @@ fn run(arguments: &LoadArguments) -> Result<serde_json::Value> {
                 threads: arguments.threads.max(1).into(),
                 operations: arguments.operations,
                 value_bytes: arguments.value_bytes,
+            });
+        }
+        LoadWorkload::Tables => {
+            return tables::run(&tables::TablesPlan {
+                target: arguments.target.clone(),
+                tables: arguments.tables.max(1),
+                statement: arguments.statement,
+                threads: arguments.threads.max(1).into(),
+                operations: arguments.operations,
+                keys: arguments.keys.max(1),
+                value_bytes: arguments.value_bytes,
+                process: arguments.process,
             });
         }
         LoadWorkload::Survey => return survey::run(&arguments.target, measured),

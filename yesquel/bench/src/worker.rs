@@ -50,6 +50,7 @@ impl LoadWorker<'_> {
             | LoadWorkload::Roots
             | LoadWorkload::Ready
             | LoadWorkload::Commit
+            | LoadWorkload::Tables
             | LoadWorkload::Open
             | LoadWorkload::Idle
             | LoadWorkload::EmbeddedServer

@@ -27,20 +27,26 @@ const COUNTED: [u64; 2] = [2_000, 12_000];
 /// Time limit for the end of a server.
 const END: Duration = Duration::from_secs(60);
 
-/// Two servers that share transactions.
-struct ServerPair {
+/// Servers that share transactions.
+pub(super) struct ServerGroup {
     servers: Vec<Running>,
-    target: String,
+    /// Their addresses, separated by commas.
+    pub(super) target: String,
     folder: tempfile::TempDir,
 }
 
-impl ServerPair {
-    /// Starts the servers with these options, by a command to which their own arguments are added.
-    fn start(bench: &BenchContext, command: impl Fn() -> Command, more: &[&str]) -> Result<ServerPair> {
-        let (folder, ports) = (folder()?, [free_port()?, free_port()?]);
+impl ServerGroup {
+    /// Starts some servers with these options, by a command to which their own arguments are added.
+    pub(super) fn start(
+        bench: &BenchContext,
+        count: usize,
+        command: impl Fn() -> Command,
+        more: &[&str],
+    ) -> Result<ServerGroup> {
+        let folder = folder()?;
+        let ports: Vec<u16> = (0..count).map(|_| free_port()).collect::<Result<_>>()?;
         let mut servers = Vec::new();
         for (number, port) in ports.iter().enumerate() {
-            let other = 1 - number;
             let mut command = command();
             command.args([
                 "serve",
@@ -49,7 +55,10 @@ impl ServerPair {
                 "--server",
                 &number.to_string(),
             ]);
-            command.args(["--peer", &format!("{other}=127.0.0.1:{}", ports[other])]).args(more);
+            for (other, port) in ports.iter().enumerate().filter(|(other, _)| *other != number) {
+                command.args(["--peer", &format!("{other}=127.0.0.1:{port}")]);
+            }
+            command.args(more);
             if !more.contains(&"--in-memory") {
                 command.arg("--data").arg(folder.path().join(format!("data-{number}")));
             }
@@ -57,11 +66,11 @@ impl ServerPair {
             let log = File::create(&log).map_err(|error| format!("{}: {error}", log.display()))?;
             servers.push(bench.children.start(command.stdout(Stdio::null()).stderr(log))?);
         }
-        for (running, port) in servers.iter().zip(ports) {
-            wait_for(running, port)?;
+        for (running, port) in servers.iter().zip(&ports) {
+            wait_for(running, *port)?;
         }
-        let target = ports.map(|port| format!("127.0.0.1:{port}")).join(",");
-        Ok(ServerPair { servers, target, folder })
+        let addresses: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        Ok(ServerGroup { servers, target: addresses.join(","), folder })
     }
 
     /// Commits over some groups, with the client run by a command.
@@ -80,7 +89,8 @@ impl ServerPair {
         measure::run(bench.children, &mut client)
     }
 
-    fn cpu_us(&self) -> Result<f64> {
+    /// Returns the CPU time of all servers.
+    pub(super) fn cpu_us(&self) -> Result<f64> {
         self.servers.iter().map(|server| cpu_us(server.pid())).sum()
     }
 
@@ -123,7 +133,7 @@ pub(in crate::bench) fn groups(bench: &BenchContext) -> Result<()> {
         ResultTable::new(["8 threads, one connection a server", "two groups", "one group", "ratio"]);
     for (name, more) in [("in memory", ["--in-memory"].as_slice()), ("each on disk", &[])] {
         eprintln!("{name}: {} pairs", bench.pairs);
-        let servers = ServerPair::start(bench, || Command::new(&programs.yesquel), more)?;
+        let servers = ServerGroup::start(bench, 2, || Command::new(&programs.yesquel), more)?;
         let cpu_of = |groups: u64| -> Result<f64> {
             let before = servers.cpu_us()?;
             let client = servers.commit(bench, Command::new(&programs.load), groups, commits)?;
@@ -162,7 +172,7 @@ fn instructions(bench: &BenchContext, programs: &Programs, groups: u64, commits:
         command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program);
         command
     };
-    let servers = ServerPair::start(bench, || counting(&programs.yesquel), &["--in-memory"])?;
+    let servers = ServerGroup::start(bench, 2, || counting(&programs.yesquel), &["--in-memory"])?;
     let client = servers.commit(bench, counting(&programs.load), groups, commits)?;
     let mut reports = servers.end()?;
     reports.push(client.stderr);

@@ -1,0 +1,114 @@
+//! Cost of a statement of SQL at 1, 2, 4 and 8 groups: processor time of the client and all servers
+//! together, and how evenly the groups are used. The load grows with the groups: a table and some
+//! connections for each. What stays flat here scales when the groups have machines of their own.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::groups::ServerGroup;
+use super::{Programs, options};
+use crate::Result;
+use crate::bench::BenchContext;
+use crate::bench::measure::{self, MedianRange, ResultTable};
+
+/// Numbers of groups. The first one is compared with.
+const GROUPS: [usize; 4] = [1, 2, 4, 8];
+/// Connections for each group, each with a thread of the one client process.
+const CONNECTIONS: usize = 4;
+/// Statements of a connection in the two runs whose costs are subtracted, so that the cost of opening
+/// the connections is not counted.
+const STATEMENTS: [usize; 2] = [500, 10_500];
+/// Rows of a table.
+const KEYS: usize = 10_000;
+
+/// Statements by the name that the client has for them, and whether they are wanted flat.
+const LOADS: [(&str, &str); 4] = [
+    ("read", "SELECT of a row"),
+    ("update", "UPDATE of a row"),
+    ("scan", "SELECT of ten rows"),
+    ("update-two", "transaction with UPDATE of two tables"),
+];
+
+/// Cost of a statement, and the requests to the busiest group over the mean.
+#[derive(Debug, Clone, Copy)]
+struct StatementCost {
+    cpu_us: f64,
+    busiest: f64,
+}
+
+/// Runs statements of each connection once. Returns the CPU time of the client and the servers, us, and
+/// the requests to each group.
+fn run(
+    bench: &BenchContext,
+    programs: &Programs,
+    servers: &ServerGroup,
+    (groups, load, statements): (usize, &str, usize),
+) -> Result<(f64, Vec<f64>)> {
+    let connections = CONNECTIONS * groups;
+    let mut client = Command::new(&programs.load);
+    client.args(["tables", "--target", &servers.target, "--statement", load]).args(options(&[
+        ("tables", groups.to_string()),
+        ("threads", connections.to_string()),
+        ("operations", (statements * connections).to_string()),
+        ("keys", KEYS.to_string()),
+    ]));
+    let before = servers.cpu_us()?;
+    let measured = measure::run(bench.children, &mut client)?;
+    let cpu_us = servers.cpu_us()? - before + measured.cpu_seconds() * 1e6;
+    let result: Value = serde_json::from_str(&measured.stdout).map_err(|error| error.to_string())?;
+    let requests = result["requests_by_group"].as_array().ok_or("the client printed no requests")?;
+    Ok((cpu_us, requests.iter().filter_map(Value::as_f64).collect()))
+}
+
+fn cost(
+    bench: &BenchContext,
+    programs: &Programs,
+    servers: &ServerGroup,
+    (groups, load): (usize, &str),
+) -> Result<StatementCost> {
+    let statements = if bench.quick { STATEMENTS.map(|count| count / 10) } else { STATEMENTS };
+    let [(few, _), (many, requests)] = [
+        run(bench, programs, servers, (groups, load, statements[0]))?,
+        run(bench, programs, servers, (groups, load, statements[1]))?,
+    ];
+    let mean = requests.iter().sum::<f64>() / groups as f64;
+    let busiest = requests.iter().fold(0.0, |most: f64, of| most.max(*of)) / mean;
+    let counted = (statements[1] - statements[0]) * CONNECTIONS * groups;
+    Ok(StatementCost { cpu_us: (many - few) / counted as f64, busiest })
+}
+
+/// Compares the costs at several groups with those at one.
+pub(in crate::bench) fn scale(bench: &BenchContext) -> Result<()> {
+    let programs = Programs::build(bench)?;
+    let mut table =
+        ResultTable::new(["statement", "groups", "CPU us", "over one group", "busiest over mean"]);
+    let start = |groups: usize| {
+        ServerGroup::start(bench, groups, || Command::new(&programs.yesquel), &["--in-memory"])
+    };
+    let clusters: Vec<ServerGroup> = GROUPS.iter().map(|groups| start(*groups)).collect::<Result<_>>()?;
+    for (load, name) in LOADS {
+        eprintln!("{name}: {} rounds", bench.pairs);
+        let mut costs: [Vec<StatementCost>; GROUPS.len()] = Default::default();
+        // The numbers of groups take turns.
+        for _ in 0..bench.pairs {
+            for ((groups, servers), costs) in GROUPS.iter().zip(&clusters).zip(&mut costs) {
+                costs.push(cost(bench, &programs, servers, (*groups, load))?);
+            }
+        }
+        let range = |values: Vec<f64>| MedianRange::of(&values).ok_or("nothing was measured");
+        for (groups, at) in GROUPS.iter().zip(&costs) {
+            let over_one = at.iter().zip(&costs[0]).map(|(many, one)| many.cpu_us / one.cpu_us);
+            table.row([
+                name.to_owned(),
+                groups.to_string(),
+                format!("{:.1}", range(at.iter().map(|cost| cost.cpu_us).collect())?),
+                format!("{:.2}", range(over_one.collect())?),
+                format!("{:.3}", range(at.iter().map(|cost| cost.busiest).collect())?),
+            ]);
+        }
+    }
+    print!("{table}");
+    println!("one client process, {CONNECTIONS} connections and one table of {KEYS} rows for each group");
+    Ok(())
+}
