@@ -1,13 +1,9 @@
 //! What a serializable transaction has read: ranges of keys, present or not, which its commit
 //! guards.
 
-use crate::{
-    Tree, TreeTransaction,
-    gap::{high_of, low_of},
-};
+use crate::gap::{high_of, low_of};
 use std::ops::Bound;
 use yesquel_model::{Key, KeyRange, NodeId, SmallMap};
-use yesquel_transport::Transport;
 
 /// Maximum number of separate ranges of a tree. Beyond it, neighbors become one range, together with
 /// the keys between them, which were not read.
@@ -57,53 +53,6 @@ impl Reads {
     /// Returns the ranges.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&NodeId, &KeyRange)> {
         self.0.iter().flat_map(|(root, all)| all.iter().map(move |range| (root, range)))
-    }
-}
-
-impl<T: Transport> TreeTransaction<'_, T> {
-    /// Makes the transaction serializable: its commit guards all that it reads from now on, so that
-    /// of two transactions one of which writes what the other reads, one fails. A transaction that
-    /// writes nothing sends nothing, and never fails because of this: it sees the state after a
-    /// number of commits in the order of their times.
-    ///
-    /// Write-snapshot isolation (Yabandeh and Gómez Ferro, EuroSys'12). Guards that are held until the
-    /// decision keep that property where commits take several servers.
-    pub fn serializable(&mut self) {
-        self.reads.get_or_insert_default();
-    }
-
-    /// Notes that a key was read.
-    #[inline]
-    pub(crate) fn note_read(&mut self, tree: Tree, key: &[u8]) {
-        if let Some(reads) = &mut self.reads {
-            reads.key(tree.root, key);
-        }
-    }
-
-    /// Returns the ranges to guard, once each. A transaction without writes guards only what its
-    /// caller wants.
-    pub(crate) fn guarded(&self) -> impl Iterator<Item = (&NodeId, &KeyRange)> {
-        let writes = !(self.writes.is_empty() && self.ranges.is_empty() && self.drops.is_empty())
-            || self.bulk_loads.is_some();
-        let reads = self.reads.as_deref().filter(|_| writes);
-        let guards = self.guards.iter().map(|(root, range)| (root, range));
-        guards.chain(reads.into_iter().flat_map(Reads::iter))
-    }
-
-    /// Notes a step of a forward scan from a bound.
-    #[inline]
-    pub(crate) fn note_step_up(&mut self, tree: Tree, from: Bound<&[u8]>, found: Option<&Key>) {
-        if let Some(reads) = &mut self.reads {
-            reads.step_up(tree.root, from, found);
-        }
-    }
-
-    /// Notes a step of a backward scan from a bound.
-    #[inline]
-    pub(crate) fn note_step_down(&mut self, tree: Tree, to: Bound<&[u8]>, found: Option<&Key>) {
-        if let Some(reads) = &mut self.reads {
-            reads.step_down(tree.root, to, found);
-        }
     }
 }
 

@@ -4,6 +4,7 @@
 mod bulk_load;
 mod commit;
 mod many;
+mod serializable;
 
 use crate::{
     Tree, TreeError, Trees,
@@ -42,9 +43,9 @@ pub struct TreeTransaction<'a, T> {
     pub(crate) writes: SmallMap<NodeId, BTreeMap<Key, BufferedWrite>>,
     /// Ranges to delete, before the writes.
     pub(crate) ranges: Vec<(NodeId, KeyRange)>,
-    pub(crate) guards: Vec<(NodeId, KeyRange)>,
+    guards: Vec<(NodeId, KeyRange)>,
     /// What it has read, if it is serializable.
-    pub(crate) reads: Option<Box<Reads>>,
+    reads: Option<Box<Reads>>,
     /// Trees to create, before all else. Most transactions create none.
     pub(crate) bulk_loads: Option<Box<BulkLoads<'a>>>,
     /// Roots of trees to drop, after all else.
