@@ -1,6 +1,6 @@
 //! Unmodified programs on Yesquel's library in place of SQLite's: their output and the results of
-//! their own tests must be the same as with the system's library, on plain files, in a folder and
-//! at a server.
+//! their own tests must be the same as with the system's library, on plain files, in a folder, at
+//! a server, and at three servers over which tables are distributed.
 //!
 //! `cargo xtask test` installs the programs and builds the library; without it these tests are
 //! ignored. Each program first checks which engine it uses.

@@ -2,12 +2,13 @@
 
 use std::{
     fs,
+    net::TcpListener,
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 use tempfile::TempDir;
-use yesquel::{Address, EngineSettings, ListenOptions, LogOptions, Server};
+use yesquel::{Address, EngineSettings, ListenOptions, LogOptions, PeerOptions, Server, ServerId};
 
 /// Prepared files of `cargo xtask test`.
 pub(crate) struct Ready {
@@ -46,31 +47,57 @@ pub(crate) enum Kind {
     Unix,
     /// Trees at a server on TCP.
     Tcp,
+    /// Trees at three servers, over which tables are distributed.
+    Cluster,
 }
 
-pub(crate) const OURS: [Kind; 4] = [Kind::File, Kind::Folder, Kind::Unix, Kind::Tcp];
+pub(crate) const OURS: [Kind; 5] = [Kind::File, Kind::Folder, Kind::Unix, Kind::Tcp, Kind::Cluster];
+
+/// Returns addresses whose ports were free a moment ago.
+fn free_addresses(count: usize) -> Vec<Address> {
+    let listeners: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let address = |listener: &TcpListener| Address::Tcp {
+        host: "127.0.0.1".to_owned(),
+        port: listener.local_addr().unwrap().port(),
+    };
+    listeners.iter().map(address).collect()
+}
+
+/// Starts a server at each address. They share databases.
+fn start(addresses: &[Address]) -> Vec<Server> {
+    let numbered = |(number, address): (usize, &Address)| (ServerId(number as u16), address.clone());
+    let all: Vec<_> = addresses.iter().enumerate().map(numbered).collect();
+    let start = |(server, address): &(ServerId, Address)| {
+        let servers = all.iter().filter(|(other, _)| other != server).cloned().collect();
+        let listen = ListenOptions {
+            addresses: vec![address.clone()],
+            peers: PeerOptions { servers, ..PeerOptions::default() },
+            ..ListenOptions::default()
+        };
+        let settings = EngineSettings { server: *server, ..EngineSettings::default() };
+        Server::start(None, settings, LogOptions::default(), listen).unwrap()
+    };
+    all.iter().map(start).collect()
+}
 
 /// Working folder of a program, removed when this is dropped.
 pub(crate) struct Place {
     pub(crate) kind: Kind,
     pub(crate) folder: TempDir,
-    server: Option<Server>,
+    servers: Vec<Server>,
     stand_in: PathBuf,
 }
 
 impl Place {
     pub(crate) fn new(ready: &Ready, kind: Kind) -> Place {
         let folder = tempfile::tempdir().unwrap();
-        let address = match kind {
-            Kind::Unix => Some(Address::Unix(folder.path().join("server"))),
-            Kind::Tcp => Some(Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 }),
-            _ => None,
+        let addresses = match kind {
+            Kind::Debian | Kind::File | Kind::Folder => Vec::new(),
+            Kind::Unix => vec![Address::Unix(folder.path().join("server"))],
+            Kind::Tcp => vec![Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 }],
+            Kind::Cluster => free_addresses(3),
         };
-        let server = address.map(|address| {
-            let listen = ListenOptions { addresses: vec![address], ..ListenOptions::default() };
-            Server::start(None, EngineSettings::default(), LogOptions::default(), listen).unwrap()
-        });
-        Place { kind, folder, server, stand_in: ready.stand_in.clone() }
+        Place { kind, folder, servers: start(&addresses), stand_in: ready.stand_in.clone() }
     }
 
     pub(crate) fn on_trees(&self) -> bool {
@@ -80,11 +107,15 @@ impl Place {
     /// Returns the address of a database, if it is on trees.
     pub(crate) fn address(&self, name: &str) -> Option<String> {
         let folder = self.folder.path().display();
-        match (self.kind, &self.server) {
-            (Kind::Folder, _) => Some(format!("yesquel:{folder}/trees?durability=none&database={name}")),
-            (Kind::Unix, _) => Some(format!("yesquel://{folder}/server/{name}")),
-            (Kind::Tcp, Some(server)) => Some(format!("yesquel://{}/{name}", server.addresses()[0])),
-            _ => None,
+        let servers: Vec<String> =
+            self.servers.iter().map(|server| server.addresses()[0].to_string()).collect();
+        let servers = servers.join(",");
+        match self.kind {
+            Kind::Debian | Kind::File => None,
+            Kind::Folder => Some(format!("yesquel:{folder}/trees?durability=none&database={name}")),
+            Kind::Unix => Some(format!("yesquel://{folder}/server/{name}")),
+            Kind::Tcp => Some(format!("yesquel://{servers}/{name}")),
+            Kind::Cluster => Some(format!("yesquel://{servers}/{name}?placement=tables")),
         }
     }
 
