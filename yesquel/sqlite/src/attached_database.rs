@@ -10,15 +10,12 @@ use crate::{
 };
 use rustc_hash::FxHashMap;
 use std::{cell::RefCell, rc::Rc, time::Duration};
-use yesquel::{CancelCheck, Database, Error, Map, MapCopies, ServerId};
+use yesquel::{COOKIES_MAP, CancelCheck, Database, Error, Map, MapCopies, SCHEMA_MAP, ServerId};
 
 /// Index of the schema's cookie.
 const COOKIE: usize = 1;
 /// Index of a pseudo value that changes when others have written.
 const DATA_VERSION: usize = 15;
-
-const SCHEMA_MAP: &str = "sql/schema";
-const COOKIES_MAP: &str = "sql/cookies";
 
 /// Name of the copy of the meta values at a group other than the first one.
 fn copy_name(group: ServerId) -> String {

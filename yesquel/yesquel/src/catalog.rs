@@ -218,7 +218,8 @@ impl<'a> Catalog<'a> {
             return Ok(group);
         }
         let all = self.roots(transaction, entry.number).await?;
-        let at = all.into_iter().map(|(_, tree)| tree.root().server);
+        let counted = all.into_iter().filter(|(name, _)| !least_used::is_of_schema(name));
+        let at = counted.map(|(_, tree)| tree.root().server);
         least_used::group_of_tree(&entry.groups, at).ok_or_else(damaged)
     }
 

@@ -33,6 +33,7 @@ pub use database::{Database, PendingNumbers};
 pub use error::Error;
 pub use host::Host;
 pub use lease::Lease;
+pub use least_used::{COOKIES_MAP, SCHEMA_MAP};
 pub use map::{Map, MapCopies};
 pub use peers::PeerOptions;
 pub use placement::{Placement, PlacementError};

@@ -108,6 +108,18 @@ fn tables_are_distributed_and_indexes_are_at_the_groups_of_their_tables() {
     assert_eq!(checked, "ok");
 }
 
+/// As many tables as groups are at all of them: what holds the schema does not count.
+#[test]
+fn each_group_gets_a_table() {
+    let cluster = Cluster::start();
+    for (name, placement, expected) in [("two", "0,1", [1, 0]), ("other", "2,1", [1, 2])] {
+        let connection = cluster.open(&[0], name, &format!("placement={placement}"));
+        connection.execute_batch("CREATE TABLE a(x); CREATE TABLE b(x)").unwrap();
+        let groups = groups(&connection);
+        assert_eq!([groups["a"], groups["b"]], expected, "{groups:?}");
+    }
+}
+
 /// Statements on a table at any group cost as many round trips as in a database of one group, and
 /// commit at that group alone.
 #[test]
