@@ -87,6 +87,10 @@ pub(in crate::bench) fn scale(bench: &BenchContext) -> Result<()> {
         ServerGroup::start(bench, groups, || Command::new(&programs.yesquel), &["--in-memory"])
     };
     let clusters: Vec<ServerGroup> = GROUPS.iter().map(|groups| start(*groups)).collect::<Result<_>>()?;
+    for (groups, servers) in GROUPS.iter().zip(&clusters) {
+        // Creates the tables.
+        run(bench, &programs, servers, (*groups, "read", 0))?;
+    }
     for (load, name) in LOADS {
         eprintln!("{name}: {} rounds", bench.pairs);
         let mut costs: [Vec<StatementCost>; GROUPS.len()] = Default::default();
