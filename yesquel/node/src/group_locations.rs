@@ -134,6 +134,7 @@ impl GroupLocations {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::slice;
 
     fn machine(machine: u32, group: u16, address: &str, state: MachineState) -> MachineStatus {
         MachineStatus { machine, group, address: address.to_owned(), state, incarnation: 1 }
@@ -152,12 +153,12 @@ mod tests {
         };
         let home = machine(1, 0, "home", Serving);
         let others = [machine(2, 1, "a", Serving), machine(3, 2, "b", Joining)];
-        install(&mut locations, 7, [&[home.clone()], &others[..]].concat());
+        install(&mut locations, 7, [slice::from_ref(&home), &others].concat());
         assert_eq!(known(&locations), [(1, "a".to_owned())]);
         // The group reports another address, which an entry that has not changed does not replace.
         let epoch = GroupEpoch::FIRST;
         locations.learn(GroupLocation { group: ServerId(1), epoch, address: "c" });
-        install(&mut locations, 8, [&[home.clone()], &others[..]].concat());
+        install(&mut locations, 8, [slice::from_ref(&home), &others].concat());
         assert_eq!(known(&locations), [(1, "c".to_owned())]);
         locations.hear(9);
         assert!(locations.is_outdated());

@@ -42,8 +42,11 @@ pub struct DataFolder {
     _lock: File,
 }
 
+/// Returns the start of the machine with this folder and so many log records; `None`: it does not start.
+type Admit = dyn FnOnce(&mut DataFolder, u64) -> Option<MachineStart> + Send;
+
 /// Decides whether a machine starts.
-struct StartAdmission(Box<dyn FnOnce(&mut DataFolder, u64) -> Option<MachineStart> + Send>);
+struct StartAdmission(Box<Admit>);
 
 impl fmt::Debug for StartAdmission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
