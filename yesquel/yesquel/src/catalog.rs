@@ -189,7 +189,7 @@ impl<'a> Catalog<'a> {
     }
 
     /// Checks that groups are not retired, and that none of them retires before the commit.
-    async fn guard_groups(
+    pub(crate) async fn guard_groups(
         &self,
         transaction: &mut TreeTransaction<'a, AnyTransport>,
         groups: &[ServerId],

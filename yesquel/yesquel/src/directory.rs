@@ -413,30 +413,116 @@ impl<'a> Directory<'a> {
     pub(crate) async fn remove(&self, machine: u32) -> Result<(), DirectoryError> {
         self.repeat(async || {
             let mut transaction = self.trees().begin();
-            let key = machine_key(machine);
-            let entry: Option<MachineEntry> = self.entry(&mut transaction, &key).await?;
-            let mut entry = entry.ok_or(ManagementRefusal::NoMachine { machine })?;
-            let group = ServerId(entry.group);
-            if group == self.catalog.group {
-                return Err(ManagementRefusal::HomeGroup { machine }.into());
-            }
-            if entry.state == MachineState::Removed {
-                return Ok(());
-            }
-            let databases = self.catalog.databases_at(&mut transaction, group).await?;
-            if !databases.is_empty() {
-                return Err(ManagementRefusal::HoldsDatabases { machine, group: group.0, databases }.into());
-            }
-            // A database that is created there meanwhile wins, or finds the group retired.
-            transaction.guard(self.tree(), KeyRange::prefix(&[DATABASE]));
-            entry.state = MachineState::Removed;
-            self.put(&mut transaction, &key, &entry)?;
-            let state = GroupState::Retired;
-            self.put(&mut transaction, &group_key(group), &GroupEntry { machine, state })?;
-            self.raise_version(&mut transaction).await?;
+            self.remove_in(&mut transaction, machine).await?;
             transaction.commit().await?;
             Ok(())
         })
         .await
+    }
+
+    /// Removes a machine within a transaction.
+    async fn remove_in(&self, transaction: &mut Transaction<'a>, machine: u32) -> Result<(), DirectoryError> {
+        let key = machine_key(machine);
+        let entry: Option<MachineEntry> = self.entry(transaction, &key).await?;
+        let mut entry = entry.ok_or(ManagementRefusal::NoMachine { machine })?;
+        let group = ServerId(entry.group);
+        if group == self.catalog.group {
+            return Err(ManagementRefusal::HomeGroup { machine }.into());
+        }
+        if entry.state == MachineState::Removed {
+            return Ok(());
+        }
+        let databases = self.catalog.databases_at(transaction, group).await?;
+        if !databases.is_empty() {
+            return Err(ManagementRefusal::HoldsDatabases { machine, group: group.0, databases }.into());
+        }
+        // A database that is created there meanwhile wins, or finds the group retired.
+        transaction.guard(self.tree(), KeyRange::prefix(&[DATABASE]));
+        entry.state = MachineState::Removed;
+        self.put(transaction, &key, &entry)?;
+        let state = GroupState::Retired;
+        self.put(transaction, &group_key(group), &GroupEntry { machine, state })?;
+        Ok(self.raise_version(transaction).await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Store;
+    use yesquel_transport::block_on;
+
+    /// A store of which the second machine has group 1, and its directory.
+    fn with_directory(test: impl FnOnce(Directory<'_>)) {
+        let store = Store::in_memory().unwrap();
+        let catalog = Catalog { trees: &store.inner.trees, group: store.home_group() };
+        let directory = Directory { catalog, cluster: store.cluster() };
+        let (digest, address) = ([7; 32], "a:7411");
+        block_on(directory.add_token(&digest, 2, 1)).unwrap();
+        let joiner = Joiner { digest, expires_ms: 2, folder: 9, address, known: &[], now_ms: 1 };
+        let numbers = block_on(directory.join(joiner)).unwrap();
+        assert_eq!(numbers, MachineNumbers { machine: 2, group: ServerId(1) });
+        test(directory);
+    }
+
+    fn is_conflict(committed: Result<yesquel_model::Timestamp, yesquel_tree::TreeError>) -> bool {
+        matches!(committed, Err(error) if error.is_conflict())
+    }
+
+    #[test]
+    fn a_database_is_not_created_at_a_group_that_is_removed_meanwhile() {
+        with_directory(|directory| {
+            let (catalog, group) = (directory.catalog, ServerId(1));
+            let mut creation = directory.trees().begin();
+            block_on(catalog.guard_groups(&mut creation, &[group])).unwrap();
+            creation.insert(directory.tree(), b"dshop", &[0; 8]).unwrap();
+            block_on(directory.remove(2)).unwrap();
+            assert!(is_conflict(block_on(creation.commit())));
+            let created = block_on(catalog.create_database("shop", vec![group]));
+            assert!(matches!(created, Err(Error::NoGroup(1))), "{created:?}");
+        });
+    }
+
+    #[test]
+    fn a_machine_is_not_removed_whose_group_gets_a_database_meanwhile() {
+        with_directory(|directory| {
+            let mut removal = directory.trees().begin();
+            block_on(directory.remove_in(&mut removal, 2)).unwrap();
+            block_on(directory.catalog.create_database("shop", vec![ServerId(1)])).unwrap();
+            assert!(is_conflict(block_on(removal.commit())));
+            let removed = block_on(directory.remove(2));
+            let Err(DirectoryError::Refused(ManagementRefusal::HoldsDatabases { databases, .. })) = removed
+            else {
+                panic!("{removed:?}")
+            };
+            assert_eq!(databases, ["shop"]);
+        });
+    }
+
+    /// Two machines that join at the same time do not miss each other.
+    #[test]
+    fn changes_of_the_directory_conflict() {
+        with_directory(|directory| {
+            let mut changes = [(); 2].map(|()| directory.trees().begin());
+            for change in &mut changes {
+                block_on(directory.raise_version(change)).unwrap();
+            }
+            let [first, second] = changes.map(|change| block_on(change.commit()));
+            assert!(first.is_ok() && is_conflict(second));
+        });
+    }
+
+    #[test]
+    fn tokens_are_deleted_a_week_after_their_time() {
+        with_directory(|directory| {
+            let tokens = || {
+                let mut transaction = directory.trees().begin();
+                block_on(directory.list::<TokenEntry>(&mut transaction, TOKEN)).unwrap().len()
+            };
+            block_on(directory.add_token(&[8; 32], 3, TOKEN_KEPT_MS + 2)).unwrap();
+            assert_eq!(tokens(), 2);
+            block_on(directory.add_token(&[9; 32], 3, TOKEN_KEPT_MS + 3)).unwrap();
+            assert_eq!(tokens(), 2);
+        });
     }
 }

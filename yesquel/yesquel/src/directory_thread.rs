@@ -91,7 +91,6 @@ impl DirectoryThread {
     pub(crate) fn run(mut self, ending: &StopFlag) {
         // A call to the home group ends early when the server stops.
         let _guard = ending.cancel_calls();
-        self.core().take_commands();
         while !ending.is_set() {
             let commands = self.core().wait_for_commands(POLL);
             if ending.is_set() {

@@ -271,6 +271,8 @@ impl Server {
             unfinished_bytes_max: (settings.memory_bytes_max / 4).max(UNFINISHED_BYTES_MAX),
         };
         let core = Arc::clone(host.transport().core());
+        // Before clients come.
+        core.take_commands();
         let sockets = SocketServer::serve(core, sink, listeners, options);
         let sockets =
             sockets.map_err(|error| Error::Internal(format!("no sockets can be served: {error}")))?;

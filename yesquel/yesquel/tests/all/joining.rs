@@ -334,6 +334,22 @@ fn a_copied_folder_is_refused() {
     assert!(matches!(error, Error::CopiedFolder { machine: 2, .. }), "{error}");
 }
 
+/// Both may find their start in the directory; one of them changes it.
+#[test]
+fn of_two_copies_that_start_at_the_same_time_one_starts() {
+    let place = Place::new();
+    let _founder = place.found("a");
+    drop(place.join("b", "a", &place.token("a")).unwrap());
+    copy_folder(&place.path("b"), &place.path("copy"));
+    let started = thread::scope(|scope| {
+        ["b", "copy"].map(|name| scope.spawn(|| place.start(name))).map(|start| start.join().unwrap())
+    });
+    let refused: Vec<&Error> = started.iter().filter_map(|start| start.as_ref().err()).collect();
+    let [Error::CopiedFolder { machine: 2, .. } | Error::MachineRuns { machine: 2, .. }] = refused[..] else {
+        panic!("{refused:?}")
+    };
+}
+
 /// The machine is down, and its folder is replaced by a copy from before its last writes. The number of
 /// its start is the same.
 #[test]
