@@ -1,19 +1,28 @@
-//! `yesquel cluster`: shows the groups of a cluster.
+//! `yesquel cluster`: shows the groups of a cluster, and changes its machines.
 
-use crate::{connect::ServerArguments, failure::CliError, show};
+use crate::{
+    cluster_machines::{self, AddArguments, RemoveArguments},
+    connect::ServerArguments,
+    failure::CliError,
+    show,
+};
 use anstyle::Style;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use std::{collections::BTreeMap, io::Write};
 use yesquel::{
     ServerId, Store,
-    status::{GroupStatus, ServerStatus},
+    status::{DirectoryStatus, GroupStatus, ServerStatus},
 };
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterCommand {
     /// List the groups: where they are, whether they serve, and how much they hold
     Status(ClusterStatusArguments),
+    /// Write a token with which one machine can join: yesquel serve --join ADDRESS --token-file FILE
+    Add(AddArguments),
+    /// Remove a machine that has no database
+    Remove(RemoveArguments),
 }
 
 #[derive(Debug, Args)]
@@ -38,9 +47,17 @@ impl FoundGroup {
 }
 
 pub(crate) fn run(command: &ClusterCommand) -> Result<(), CliError> {
-    let ClusterCommand::Status(arguments) = command;
+    match command {
+        ClusterCommand::Status(arguments) => status(arguments),
+        ClusterCommand::Add(arguments) => cluster_machines::add(arguments),
+        ClusterCommand::Remove(arguments) => cluster_machines::remove(arguments),
+    }
+}
+
+fn status(arguments: &ClusterStatusArguments) -> Result<(), CliError> {
     let store = arguments.server.connect()?;
-    let groups = store.directory()?.groups.into_iter().map(|group| {
+    let DirectoryStatus { groups, machines, .. } = store.directory()?;
+    let groups = groups.into_iter().map(|group| {
         let status = store.status_of(ServerId(group.group));
         FoundGroup { group, status }
     });
@@ -48,9 +65,11 @@ pub(crate) fn run(command: &ClusterCommand) -> Result<(), CliError> {
     // The home group, which has their names, may not answer.
     let databases = store.databases_by_group().ok();
     let text = if arguments.json {
-        json_of(&store, &groups, databases.as_ref()).to_string() + "\n"
+        let mut json = json_of(&store, &groups, databases.as_ref());
+        json["machines"] = json!(machines);
+        json.to_string() + "\n"
     } else {
-        text_of(&store, &groups, databases.as_ref())
+        text_of(&store, &groups, databases.as_ref()) + &cluster_machines::text_of(&machines)
     };
     let mut out = anstream::stdout();
     out.write_all(text.as_bytes())?;

@@ -3,7 +3,7 @@
 use crate::failure::CliError;
 use clap::Args;
 use std::{fs, path::PathBuf, time::Duration};
-use yesquel::{Addresses, CREDENTIAL_BYTES_MAX, SocketOptions, Store};
+use yesquel::{Addresses, CREDENTIAL_BYTES_MAX, ConnectError, Denial, Role, SocketOptions, Store};
 
 /// A server, and how it is asked.
 #[derive(Debug, Args)]
@@ -14,6 +14,41 @@ pub(crate) struct ServerArguments {
     addresses: Addresses,
     #[command(flatten)]
     options: ConnectArguments,
+}
+
+/// A server of which an operator changes the cluster.
+#[derive(Debug, Args)]
+pub(crate) struct OperatorArguments {
+    #[command(flatten)]
+    server: ServerArguments,
+    /// File whose first line is the credential that servers present to each other, which operators need
+    #[arg(long, value_name = "FILE", env = "YESQUEL_PEER_CREDENTIAL_FILE")]
+    peer_credential_file: Option<PathBuf>,
+}
+
+impl OperatorArguments {
+    pub(crate) fn connect(&self) -> Result<Store, CliError> {
+        let connected = self.server.connect_as(Role::Operator, self.peer_credential_file.as_ref());
+        connected.map_err(|error| match error {
+            CliError::Yesquel(error) if is_rejected(&error) => CliError::Operator(error),
+            error => error,
+        })
+    }
+
+    pub(crate) fn addresses(&self) -> &Addresses {
+        self.server.addresses()
+    }
+}
+
+/// Whether servers reject the credential.
+fn is_rejected(error: &yesquel::Error) -> bool {
+    let is_denied =
+        |error: &ConnectError| matches!(error, ConnectError::Denied { denial: Denial::Credential, .. });
+    match error {
+        yesquel::Error::Connect(ConnectError::NoneAnswers(errors)) => errors.iter().any(is_denied),
+        yesquel::Error::Connect(error) => is_denied(error),
+        _ => false,
+    }
 }
 
 #[derive(Debug, Args)]
@@ -67,11 +102,16 @@ pub(crate) fn credential(path: &PathBuf) -> Result<Box<[u8]>, CliError> {
 
 impl ServerArguments {
     pub(crate) fn connect(&self) -> Result<Store, CliError> {
-        let ConnectArguments { tls, tls_ca, credential_file, connect_timeout } = &self.options;
+        self.connect_as(Role::Client, self.options.credential_file.as_ref())
+    }
+
+    /// Connects with the credential of a role.
+    fn connect_as(&self, role: Role, credential_file: Option<&PathBuf>) -> Result<Store, CliError> {
+        let ConnectArguments { tls, tls_ca, connect_timeout, .. } = &self.options;
         let tls = (*tls || tls_ca.is_some()).then(|| yesquel::tls::client(tls_ca.as_deref())).transpose()?;
-        let credential = credential_file.as_ref().map(credential).transpose()?.unwrap_or_default();
+        let credential = credential_file.map(credential).transpose()?.unwrap_or_default();
         let connect_timeout = *connect_timeout;
-        let options = SocketOptions { credential, tls, connect_timeout, ..SocketOptions::default() };
+        let options = SocketOptions { credential, role, tls, connect_timeout, ..SocketOptions::default() };
         Ok(Store::connect_any(&self.addresses, options)?)
     }
 

@@ -30,6 +30,12 @@ pub(crate) enum CliError {
     /// The file is not a database, or a damaged one.
     #[error("{0}")]
     Damaged(String),
+    /// A server rejects the credential of an operator.
+    #[error(
+        "{0} (--peer-credential-file FILE: operators present the credential of servers. A server that has one for \
+         clients only admits no operator)"
+    )]
+    Operator(yesquel::Error),
     /// Some groups of a cluster do not serve.
     #[error("{0} of {1} groups {verb} not serve", verb = if *.0 == 1 { "does" } else { "do" })]
     Unserved(usize, usize),
@@ -135,6 +141,7 @@ impl CliError {
             CliError::Yesquel(
                 yesquel::Error::Connect(_) | yesquel::Error::Unavailable(_) | yesquel::Error::Disconnected(_),
             )
+            | CliError::Operator(_)
             | CliError::Unreachable(_) => 4,
             CliError::Interrupted(_) => 130,
             CliError::Yesquel(_)

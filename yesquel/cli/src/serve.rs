@@ -8,11 +8,21 @@ use crate::{
     show,
 };
 use clap::{ArgGroup, Args, ValueEnum, value_parser};
-use std::{fmt, io::IsTerminal, path::PathBuf, sync::Arc};
+use signal_hook::iterator::Signals;
+use std::{
+    fmt,
+    io::IsTerminal,
+    path::PathBuf,
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread,
+};
 use tracing_subscriber::EnvFilter;
 use yesquel::{
-    Address, AddressError, CLIENTS_MAX, DEFAULT_PORT, Durability, EngineSettings, LogOptions, PeerOptions,
-    SOCKET_MODE, Server, ServerId, Techniques,
+    Address, AddressError, Addresses, CLIENTS_MAX, DEFAULT_PORT, Durability, EngineSettings, JoinOptions,
+    LogOptions, PeerOptions, SOCKET_MODE, Server, ServerId, StopFlag, Techniques,
 };
 
 /// When writes reach the disk.
@@ -85,9 +95,20 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "COUNT", default_value_t = CLIENTS_MAX as u32)]
     #[arg(value_parser = value_parser!(u32).range(1..=1_000_000))]
     clients_max: u32,
-    /// Number of this server among those that share databases
-    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
-    server: u16,
+    /// Join the cluster of these servers with a new data folder: one address, or several separated by commas. Later
+    /// starts do not need it
+    #[arg(long, value_name = "ADDRESS", requires = "token_file", conflicts_with_all = ["server", "in_memory"])]
+    join: Option<Addresses>,
+    /// File with the token that admits this machine, which `yesquel cluster add` has written
+    #[arg(long, value_name = "FILE", requires = "join")]
+    token_file: Option<PathBuf>,
+    /// Start though the cluster has seen later records of this machine's log on disk: the folder is an older copy, and
+    /// the newer one is lost
+    #[arg(long)]
+    accept_loss: bool,
+    /// Number of this server among those that share databases by --peer [default: that of the data folder, or 0]
+    #[arg(long, value_name = "NUMBER")]
+    server: Option<u16>,
     /// Another server that shares databases with this one, as NUMBER=ADDRESS; may be repeated
     #[arg(long, value_name = "NUMBER=ADDRESS", value_parser = peer)]
     peer: Vec<(ServerId, Address)>,
@@ -205,7 +226,7 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<(), CliError> {
     begin_log(arguments.log_format);
     process::end_on_panic();
     // Before anything starts that must stop cleanly.
-    let mut signals = process::signals()?;
+    let signals = process::signals()?;
     let tls = match (&arguments.tls_cert, &arguments.tls_key) {
         (Some(certificate), Some(key)) => Some(yesquel::tls::server(certificate, key)?),
         _ => None,
@@ -217,7 +238,7 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<(), CliError> {
         tls: arguments.peer_tls_ca.as_deref().map(|path| yesquel::tls::client(Some(path))).transpose()?,
     };
     let settings = EngineSettings {
-        server: ServerId(arguments.server),
+        server: ServerId(arguments.server.unwrap_or_default()),
         memory_bytes_max: arguments.memory.unwrap_or(usize::MAX),
         node_load_max: arguments.node_load_max,
         snapshot_age_ms_max: arguments.snapshot_age_max.saturating_mul(1_000),
@@ -235,6 +256,9 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<(), CliError> {
     };
     let metrics = arguments.metrics.as_ref();
     let metrics = metrics.map(|address| address.listen(arguments.metrics_public)).transpose()?;
+    let join = arguments.join.as_ref().zip(arguments.token_file.as_ref());
+    let ending = StopFlag::default();
+    let ends = until_ended(signals, &ending)?;
     let listen = yesquel::ListenOptions {
         addresses: arguments.listen.clone(),
         socket_mode: arguments.socket_mode.0,
@@ -243,8 +267,26 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<(), CliError> {
         peers,
         clients_max: arguments.clients_max as usize,
         advertised: arguments.advertise.clone(),
+        join: join.map(|(addresses, token_file)| JoinOptions {
+            addresses: addresses.to_vec(),
+            token_file: token_file.clone(),
+        }),
+        has_group_of_folder: arguments.server.is_none(),
+        accepts_loss: arguments.accept_loss,
+        ending: ending.clone(),
     };
-    let server = Arc::new(Server::start(arguments.data.as_deref(), settings, options, listen)?);
+    let server = match Server::start(arguments.data.as_deref(), settings, options, listen) {
+        // It waited for other servers when the signal came.
+        Err(_) if ending.is_set() => return Ok(()),
+        server => Arc::new(server?),
+    };
+    server.on_fatal({
+        let sender = ends.sender;
+        move |error| {
+            // The process may be ending already.
+            let _ = sender.send(EndReason::Fatal(error));
+        }
+    });
     metrics.map(|listeners| metrics::serve(listeners, &server)).transpose()?;
     let _trimming = crate::trim::begin(&server)?;
     for address in server.addresses() {
@@ -260,10 +302,41 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<(), CliError> {
         records = status.log.lsn,
         "ready"
     );
-    if let Some(signal) = signals.forever().next() {
-        tracing::info!(signal, "ending");
+    match ends.receiver.recv() {
+        Ok(EndReason::Signal(signal)) => tracing::info!(signal, "ending"),
+        Ok(EndReason::Fatal(error)) => return Err(error.into()),
+        // The thread of the signals keeps the channel open.
+        Err(_) => {}
     }
     Ok(())
+}
+
+/// Why the server ends.
+enum EndReason {
+    Signal(i32),
+    Fatal(yesquel::Error),
+}
+
+/// Where reasons to end arrive.
+struct EndReasons {
+    sender: Sender<EndReason>,
+    receiver: Receiver<EndReason>,
+}
+
+/// Starts a thread that waits for a signal. The signal also sets a flag, which interrupts the start.
+fn until_ended(mut signals: Signals, ending: &StopFlag) -> Result<EndReasons, CliError> {
+    let (sender, receiver) = channel();
+    let (signalled, ending) = (sender.clone(), ending.clone());
+    let thread = thread::Builder::new().name("yesquel-signals".to_owned());
+    thread.spawn(move || {
+        for signal in signals.forever() {
+            ending.set();
+            if signalled.send(EndReason::Signal(signal)).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(EndReasons { sender, receiver })
 }
 
 #[cfg(test)]

@@ -388,6 +388,16 @@ impl<T: Transport> Client<T> {
         self.report(server, &Request::Directory).await
     }
 
+    /// Performs a command for the machines of the cluster: JSON, as its reply.
+    pub async fn manage(&self, server: ServerId, command: &[u8]) -> Result<Vec<u8>, RequestError> {
+        self.report(server, &Request::Manage { command }).await
+    }
+
+    /// Asks to join the cluster: JSON, as the reply.
+    pub async fn join(&self, server: ServerId, request: &[u8]) -> Result<Vec<u8>, RequestError> {
+        self.report(server, &Request::Join { request }).await
+    }
+
     async fn report(&self, server: ServerId, request: &Request<'_>) -> Result<Vec<u8>, RequestError> {
         let bytes = self.call_idempotent(server, &Client::<T>::bytes_of(request)).await?;
         match Reply::decode(&bytes)? {

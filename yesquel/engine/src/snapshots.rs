@@ -206,6 +206,11 @@ impl Snapshots {
         self.raised(self.oldest_held().unwrap_or(self.recent).min(self.recent))
     }
 
+    /// Keeps snapshots that are not held for so long at least.
+    pub(crate) fn raise_grace(&mut self, grace_ms: u64) {
+        self.grace_ms = self.grace_ms.max(grace_ms);
+    }
+
     /// Advances time: `last` is the present by the server's clock. Returns what may be readable from
     /// now on.
     pub(crate) fn tick(&mut self, uptime_ms: u64, last: Timestamp) -> Readable {

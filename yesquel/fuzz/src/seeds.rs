@@ -10,9 +10,9 @@ use yesquel_model::{
 use yesquel_seeds::Random;
 use yesquel_wire::{
     AnswerWriter, Attribute, ByteWriter, CellValue, ClientHeartbeat, Correction, Decision, Destination,
-    Direction, Expect, GroupLocation, NewNode, NodeKind, NodeOperation, Operations, Participants, Question,
-    Questions, Reply, Request, Scan, SettledReport, TransactionList, TransactionOutcome, ValueUse, Vote,
-    WriteOperation,
+    Direction, Expect, GroupLocation, JoinToken, NewNode, NodeKind, NodeOperation, Operations, Participants,
+    Question, Questions, Reply, Request, Scan, SettledReport, TransactionList, TransactionOutcome, ValueUse,
+    Vote, WriteOperation,
     frame::Outbox,
     greeting::{Denial, Hello, Role, Welcome},
 };
@@ -22,6 +22,7 @@ pub fn all() -> Vec<(&'static str, String, Vec<u8>)> {
     let mut all = Vec::new();
     let mut put = |target, name: String, bytes: Vec<u8>| all.push((target, name, bytes));
     let (requests, replies) = (requests(), replies());
+    put("wire", "token".to_owned(), [&[0], &token()[..]].concat());
     for (number, message) in requests.iter().chain(&replies).enumerate() {
         put("wire", format!("message-{number:02}"), [&[0], &message[..]].concat());
     }
@@ -208,6 +209,8 @@ fn requests() -> Vec<Vec<u8>> {
         Request::Release { holder: TXN },
         Request::DropValue { value: node(3), nodes: 2, since: AT },
         Request::ValueUse { root: node(0), key: b"a", value: node(3) },
+        Request::Join { request: b"{}" },
+        Request::Manage { command: b"{\"remove\":{\"machine\":2}}" },
     ];
     let written = |request: &Request<'_>| {
         let mut bytes = Vec::new();
@@ -215,6 +218,11 @@ fn requests() -> Vec<Vec<u8>> {
         bytes
     };
     requests.iter().map(written).collect()
+}
+
+fn token() -> Vec<u8> {
+    let (cluster, secret, proof) = (ClusterId([9; 16]), [1; 16], [2; 32]);
+    JoinToken { is_encrypted: true, cluster, secret, expires_ms: 1 << 40, proof }.encode()
 }
 
 fn replies() -> Vec<Vec<u8>> {
@@ -287,6 +295,7 @@ fn greetings() -> Vec<Vec<u8>> {
     };
     vec![
         Hello { versions, client, credential: b"secret", role, cluster: Some(cluster) }.encode(),
+        Hello { versions, client, credential: &token(), role: Role::Joiner, cluster: Some(cluster) }.encode(),
         served.encode(),
         Welcome::Refused(Denial::OtherCluster(cluster)).encode(),
         Welcome::Refused(Denial::Version { lowest: 2, highest: 3 }).encode(),

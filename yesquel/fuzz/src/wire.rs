@@ -2,8 +2,8 @@
 
 use crate::input::Input;
 use yesquel_wire::{
-    Answer, AnswerWriter, ByteWriter, Cells, ClientHeartbeat, Correction, Destination, HorizonReport, Lookup,
-    Operations, Participants, Question, Questions, Reply, Request, TransactionList, Vote,
+    Answer, AnswerWriter, ByteWriter, Cells, ClientHeartbeat, Correction, Destination, HorizonReport,
+    JoinToken, Lookup, Operations, Participants, Question, Questions, Reply, Request, TransactionList, Vote,
     frame::{FRAME_BYTES_MAX, FrameError, HEAD_BYTES, Inbox, Message, Outbox},
     greeting::{GREETING_BYTES_MAX, GreetingError, Hello, Welcome},
 };
@@ -79,6 +79,10 @@ fn message(bytes: &[u8]) {
     }
     if let Ok(report) = HorizonReport::decode(bytes) {
         assert_eq!(report.encode(), bytes, "{report:?}");
+    }
+    if let Ok(token) = JoinToken::decode(bytes) {
+        assert_eq!(token.encode(), bytes, "{token:?}");
+        assert_eq!(token.to_string().parse(), Ok(token));
     }
     if let Ok(news) = ClientHeartbeat::decode(bytes) {
         assert_eq!(news.encode(), bytes, "{news:?}");

@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read},
-    os::unix::fs::FileExt as _,
+    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -33,6 +33,11 @@ pub trait Disk {
 
     /// Creates a file, which must not exist, and makes its name durable.
     fn create(&self, name: &str) -> io::Result<Self::File>;
+
+    /// Like [`create`](Self::create), for a file that only its owner may read.
+    fn create_private(&self, name: &str) -> io::Result<Self::File> {
+        self.create(name)
+    }
 
     /// Opens a file for writing after truncating it to a length, durably.
     fn open_cut(&self, name: &str, length: u64) -> io::Result<Self::File>;
@@ -120,6 +125,13 @@ impl Disk for Folder {
 
     fn create(&self, name: &str) -> io::Result<File> {
         let file = OpenOptions::new().write(true).create_new(true).open(self.0.join(name))?;
+        self.sync_names()?;
+        Ok(file)
+    }
+
+    fn create_private(&self, name: &str) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o600).open(self.0.join(name))?;
         self.sync_names()?;
         Ok(file)
     }

@@ -77,6 +77,8 @@ pub(crate) struct ClockWatch {
     server: ServerId,
     /// Number of the other servers.
     peers: usize,
+    /// Time in milliseconds after the start for which the server waits for them.
+    wait_ms: u64,
     comparisons: BTreeMap<ServerId, ClockComparison>,
     state: ClockState,
     judged_at_ms: u64,
@@ -85,7 +87,23 @@ pub(crate) struct ClockWatch {
 impl ClockWatch {
     pub(crate) fn new(server: ServerId, peers: usize) -> ClockWatch {
         let state = if peers == 0 { ClockState::Agrees } else { ClockState::Comparing };
-        ClockWatch { server, peers, comparisons: BTreeMap::new(), state, judged_at_ms: 0 }
+        ClockWatch { server, peers, wait_ms: WAIT_MS, comparisons: BTreeMap::new(), state, judged_at_ms: 0 }
+    }
+
+    /// Shortens the wait for the other servers: those that are not up wait for this one.
+    pub(crate) fn wait_for(&mut self, wait_ms: u64) {
+        self.wait_ms = wait_ms;
+    }
+
+    /// Sets the number of the other servers, of which some have joined or left. A server that serves
+    /// goes on.
+    pub(crate) fn set_peers(&mut self, peers: usize) {
+        self.peers = peers;
+    }
+
+    /// Forgets a server, which has left.
+    pub(crate) fn forget(&mut self, peer: ServerId) {
+        self.comparisons.remove(&peer);
     }
 
     /// Whether the clock must be judged again.
@@ -143,7 +161,7 @@ impl ClockWatch {
             }
         } else {
             match self.state {
-                ClockState::Comparing if uptime_ms < WAIT_MS => ClockState::Comparing,
+                ClockState::Comparing if uptime_ms < self.wait_ms => ClockState::Comparing,
                 // Known to be wrong, until a comparison says otherwise.
                 ClockState::Differs { ahead_ms } => ClockState::Differs { ahead_ms },
                 _ => ClockState::Alone,
@@ -227,6 +245,29 @@ mod tests {
         assert_eq!(watch.judge(at(1_000, 12_000)), differs);
         // A wrong clock stays wrong while no peer answers.
         assert_eq!(watch.judge(at(89_000, 100_000)), differs);
+    }
+
+    #[test]
+    fn a_server_that_serves_goes_on_when_others_join_and_leave() {
+        let mut watch = ClockWatch::new(ServerId(0), 0);
+        watch.set_peers(1);
+        assert!(watch.judge(at(1_000, 50)).serves());
+        watch.compare(ServerId(1), 1_000, 0, at(1_000, 50));
+        assert_eq!(watch.judge(at(1_000, 100)), ClockState::Agrees);
+        watch.set_peers(2);
+        assert!(watch.judge(at(1_000, 100)).serves());
+        watch.forget(ServerId(1));
+        watch.set_peers(0);
+        assert_eq!(watch.judge(at(1_000, 100)), ClockState::Agrees);
+        assert_eq!(watch.offsets(at(1_000, 100)).count(), 0);
+    }
+
+    #[test]
+    fn a_server_that_others_wait_for_waits_less() {
+        let mut watch = ClockWatch::new(ServerId(0), 2);
+        watch.wait_for(1_000);
+        assert_eq!(watch.judge(at(1_000, 999)), ClockState::Comparing);
+        assert_eq!(watch.judge(at(1_001, 1_000)), ClockState::Alone);
     }
 
     #[test]

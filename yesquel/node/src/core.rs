@@ -155,6 +155,12 @@ impl GroupCore {
         self.watch = ClockWatch::new(self.engine.server(), peers);
     }
 
+    /// Limits the time in milliseconds after the start for which the group waits for the clocks of
+    /// other servers.
+    pub fn wait_for_clocks(&mut self, wait_ms: u64) {
+        self.watch.wait_for(wait_ms);
+    }
+
     /// Sets whether requests of clients are handled; otherwise they are held. Those of
     /// [`LOCAL_CONNECTION`] always are.
     pub fn admit_clients(&mut self, admits: bool) {
@@ -272,7 +278,8 @@ impl GroupCore {
         // The receiver is corrected when it uses an epoch that was not durable here.
         let is_durable = self.durability.is_none() || self.engine.epoch_lsn() <= self.synced;
         let epoch = if is_durable { self.engine.epoch() } else { GroupEpoch::UNKNOWN };
-        PeerReport { server, wall_ms, oldest, more, horizon, epoch, address: self.locations.own().into() }
+        let (address, directory) = (self.locations.own().into(), self.locations.version());
+        PeerReport { server, wall_ms, oldest, more, horizon, epoch, address, directory }
     }
 
     /// Returns the last report on the horizon of which all that it states is on disk.
@@ -310,7 +317,11 @@ impl GroupCore {
     }
 
     fn take_report(&mut self, now: Now, report: PeerReport) {
-        let PeerReport { server: group, oldest, more, horizon, epoch, address, .. } = report;
+        let PeerReport { server: group, oldest, more, horizon, epoch, address, directory, .. } = report;
+        self.locations.hear(directory);
+        if self.locations.is_removed(group) {
+            return;
+        }
         self.locations.learn(GroupLocation { group, epoch, address: &address });
         self.engine.hold_for_peer(now, group, oldest, more);
         self.engine.on_report(group, horizon);

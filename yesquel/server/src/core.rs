@@ -4,7 +4,8 @@ use crate::{
     DataFolder, DataFolderError, Time,
     error::CoreError,
     log_writer::LogWriter,
-    machine_file::new_cluster,
+    machine_file::{MachineIdentity, MachineStart, new_cluster},
+    management::PendingCommand,
     recovery::recover,
     socket_counters::SocketCounters,
     state::{CoreState, SharedState},
@@ -19,7 +20,10 @@ use yesquel_engine::{Caller, Engine, EngineSettings, Now};
 use yesquel_fork as fork;
 use yesquel_model::{ClusterMembership, GroupEpoch, ServerId, Timestamp};
 use yesquel_node::{ClockState, GroupCore, GroupWork, LogOptions, OpenedGroup, PeerQuery, ReplySink};
-use yesquel_wire::{ClientHeartbeat, Destination, Malformed, Request, status::ServerStatus};
+use yesquel_wire::{
+    ClientHeartbeat, Destination, Malformed, Request,
+    status::{DirectoryStatus, ServerStatus},
+};
 
 /// Milliseconds between two ticks of the engine.
 const TICK_MS: u64 = 50;
@@ -29,6 +33,8 @@ pub struct Core {
     pub(crate) shared: Arc<SharedState>,
     thread: Option<JoinHandle<()>>,
     membership: OnceLock<ClusterMembership>,
+    /// The machine, if it has a data folder.
+    identity: Option<MachineIdentity>,
     /// Fork generation of the process that owns the core, see [`fork`].
     generation: u32,
 }
@@ -46,8 +52,13 @@ impl Core {
         reply_sink: impl ReplySink + Send + Sync + 'static,
     ) -> Core {
         let shared = SharedState::new(core, Box::new(time), Box::new(reply_sink));
-        let membership = OnceLock::new();
-        Core { shared: Arc::new(shared), thread: None, membership, generation: fork::generation() }
+        Core {
+            shared: Arc::new(shared),
+            thread: None,
+            membership: OnceLock::new(),
+            identity: None,
+            generation: fork::generation(),
+        }
     }
 
     /// Creates a core in memory. Unless it [joins](Self::join) a cluster it is the first machine of a
@@ -62,13 +73,13 @@ impl Core {
 
     /// Opens a core on a data folder and recovers its checkpoint and log.
     pub fn open(
-        folder: DataFolder,
+        mut folder: DataFolder,
         settings: EngineSettings,
         options: LogOptions,
         mut time: impl Time + 'static,
         reply_sink: impl ReplySink + Send + Sync + 'static,
     ) -> Result<Core, CoreError> {
-        let (membership, OpenedGroup { core, log, .. }) = recover(&folder, settings, options)?;
+        let (identity, OpenedGroup { core, log, .. }) = recover(&mut folder, settings, options)?;
         let wait_ms = core.engine().wait_ms(time.now());
         if wait_ms > 0 {
             tracing::info!(wait_ms, "waiting for the clock: the server did not end in order");
@@ -76,7 +87,8 @@ impl Core {
             thread::sleep(Duration::from_millis(wait_ms));
         }
         let mut core = Core::around(core, time, reply_sink);
-        core.join(membership);
+        core.join(identity.membership);
+        core.identity = Some(identity);
         let log_writer = LogWriter::new(Arc::clone(&core.shared), log);
         let thread = thread::Builder::new().name("yesquel-log".to_owned()).spawn(move || {
             log_writer.run();
@@ -100,6 +112,67 @@ impl Core {
             let home_group = self.shared.lock().core.engine().server();
             ClusterMembership { cluster: new_cluster(), home_group }
         })
+    }
+
+    /// Returns the machine. In memory it has the number that follows from its group.
+    pub fn identity(&self) -> MachineIdentity {
+        self.identity.unwrap_or_else(|| {
+            let group = self.shared.lock().core.engine().server();
+            let (membership, machine) = (self.membership(), u32::from(group.0) + 1);
+            MachineIdentity { membership, machine, group, start: MachineStart::default() }
+        })
+    }
+
+    /// Takes commands for the cluster's machines from now on. Without that they are refused.
+    pub fn take_commands(&self) {
+        self.shared.lock().management.open();
+    }
+
+    /// Waits, for `timeout` at most, for commands for the cluster's machines, or until
+    /// [`wake_commands`](Self::wake_commands). Returns the commands.
+    pub fn wait_for_commands(&self, timeout: Duration) -> Vec<PendingCommand> {
+        self.shared.managed.wait_for(timeout);
+        self.shared.lock().management.take()
+    }
+
+    /// Wakes the thread that waits for commands.
+    pub fn wake_commands(&self) {
+        self.shared.managed.wake();
+    }
+
+    /// Answers a command.
+    pub fn answer_command(&self, command: &PendingCommand, reply: &[u8]) {
+        // Under the lock, as all replies.
+        let locked = self.shared.lock();
+        self.shared.reply_sink.deliver(command.caller, reply);
+        drop(locked);
+        self.shared.released();
+    }
+
+    /// Returns the wall clock of the machine, in milliseconds since 1970.
+    pub fn wall_ms(&self) -> u64 {
+        self.shared.lock().time.now().wall_ms
+    }
+
+    /// Takes a copy of the directory, which was read from the home group.
+    pub fn install_directory(&self, directory: DirectoryStatus) {
+        self.shared.lock().core.install_directory(directory);
+    }
+
+    /// Returns the groups of the cluster, as this machine knows them.
+    pub fn directory(&self) -> DirectoryStatus {
+        self.shared.lock().core.directory()
+    }
+
+    /// Whether another server has seen a later version of the directory.
+    pub fn is_directory_outdated(&self) -> bool {
+        self.shared.lock().core.is_directory_outdated()
+    }
+
+    /// Sets the number of the other servers, of which some have joined or left. A server that serves
+    /// goes on.
+    pub fn set_peers(&self, peers: usize) {
+        self.shared.lock().core.set_peers(peers);
     }
 
     /// Sets the address at which others reach this server.
@@ -161,6 +234,18 @@ impl Core {
             *reply = self.shared.inspect(state, now, request)?;
             return Ok(true);
         }
+        if Request::manages(request) {
+            return Ok(match self.shared.manage(state, caller, request)? {
+                Some(refusal) => {
+                    *reply = refusal;
+                    true
+                }
+                None => {
+                    later();
+                    false
+                }
+            });
+        }
         let settled = self.shared.handle(state, now, caller, request, Some(reply))?;
         if !settled.own {
             later();
@@ -202,6 +287,12 @@ impl Core {
     /// Sets how many other servers this one compares its clock with, before it serves anything.
     pub fn compare_with(&self, peers: usize) {
         self.shared.lock().core.compare_with(peers);
+    }
+
+    /// Limits the time in milliseconds after the start for which the server waits for the clocks of
+    /// others.
+    pub fn wait_for_clocks(&self, wait_ms: u64) {
+        self.shared.lock().core.wait_for_clocks(wait_ms);
     }
 
     /// Sets whether requests by sockets are handled; otherwise they are held.
@@ -326,6 +417,12 @@ impl CoreSession<'_> {
         if Request::inspects(request) {
             let reply = self.shared.inspect(state, self.now, request)?;
             self.shared.reply_sink.deliver(caller, &reply);
+            return Ok(());
+        }
+        if Request::manages(request) {
+            if let Some(refusal) = self.shared.manage(state, caller, request)? {
+                self.shared.reply_sink.deliver(caller, &refusal);
+            }
             return Ok(());
         }
         self.shared.handle(state, self.now, caller, request, None).map(drop)

@@ -1,14 +1,19 @@
 //! Data folder, which belongs to one server, and is locked by one process at a time.
 
 use crate::{
+    cluster_files::{ClusterFiles, create_group, finish_join},
     folder_error::DataFolderError,
-    machine_file::{GROUP_PREFIX, MACHINE, MACHINE_UNFINISHED, MachineFile, group_folder, group_of_folder},
+    machine_file::{
+        GROUP_PREFIX, MACHINE, MACHINE_UNFINISHED, MachineFile, MachineIdentity, MachineStart, group_folder,
+        group_of_folder,
+    },
 };
 use rustix::{
     fs::{FlockOperation, flock},
     io::Errno,
 };
 use std::{
+    fmt,
     fs::{self, File, OpenOptions},
     io::{self, Read as _, Seek as _, Write as _},
     os::fd::AsFd,
@@ -29,10 +34,24 @@ pub struct DataFolder {
     path: PathBuf,
     /// The cluster that a new folder joins.
     joins: Option<ClusterMembership>,
+    /// Decides whether the machine starts, once the end of its log is known.
+    admission: Option<StartAdmission>,
     /// A forked child does not share the lock.
     _fork: CloseOnFork,
     /// Holds the lock.
     _lock: File,
+}
+
+/// Returns the start of the machine with this folder and so many log records; `None`: it does not start.
+type Admit = dyn FnOnce(&mut DataFolder, u64) -> Option<MachineStart> + Send;
+
+/// Decides whether a machine starts.
+struct StartAdmission(Box<Admit>);
+
+impl fmt::Debug for StartAdmission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StartAdmission").finish_non_exhaustive()
+    }
 }
 
 /// Attempts to lock a folder, and the pause between two: a second in all. A process that was killed
@@ -90,6 +109,7 @@ impl DataFolder {
         fs::create_dir_all(&path).map_err(failed(&path))?;
         let ours = |name: &str| {
             [LOCK, MACHINE, MACHINE_UNFINISHED].contains(&name)
+                || ClusterFiles::NAMES.contains(&name)
                 || name.starts_with(GROUP_PREFIX)
                 || is_of_format_1(name)
         };
@@ -118,7 +138,13 @@ impl DataFolder {
         }
         let written = lock.set_len(0).and_then(|()| lock.rewind()).and_then(|()| writeln!(lock, "{own}"));
         written.map_err(failed(&file))?;
-        Ok(DataFolder { path, joins: None, _fork: CloseOnFork::new(lock.as_fd()), _lock: lock })
+        Ok(DataFolder {
+            path,
+            joins: None,
+            admission: None,
+            _fork: CloseOnFork::new(lock.as_fd()),
+            _lock: lock,
+        })
     }
 
     /// Path of the folder.
@@ -139,6 +165,64 @@ impl DataFolder {
     /// The cluster that a new folder joins.
     pub(crate) fn joined(&self) -> Option<ClusterMembership> {
         self.joins
+    }
+
+    /// The machine that the folder belongs to; `None`: it is new.
+    pub fn identity(&self) -> Result<Option<MachineIdentity>, DataFolderError> {
+        Ok(self.machine()?.map(|(file, group)| file.identity(group)))
+    }
+
+    /// The files about the cluster.
+    pub fn cluster_files(&self) -> ClusterFiles {
+        ClusterFiles::new(Folder::new(&self.path))
+    }
+
+    /// Makes a new folder that of a machine which has joined a cluster, with the credential of its
+    /// servers and a copy of the directory (JSON). The machine's group is empty.
+    pub fn finish_join(
+        &mut self,
+        identity: MachineIdentity,
+        peer_credential: Option<&[u8]>,
+        directory: &[u8],
+    ) -> Result<(), DataFolderError> {
+        finish_join(&Folder::new(&self.path), identity, peer_credential, directory)
+    }
+
+    /// The starts of which the directory may know one: the last one, and one that was interrupted.
+    pub fn known_starts(&self) -> Result<Vec<MachineStart>, DataFolderError> {
+        let file = self.machine()?.map(|(file, _)| file);
+        Ok(file.into_iter().flat_map(|file| [Some(file.start), file.next]).flatten().collect())
+    }
+
+    /// Chooses the start after the one that the directory knows, with a fresh nonce each time, so that
+    /// two copies of an interrupted start differ. Writes both.
+    pub fn propose_start(&mut self, entered: MachineStart) -> Result<MachineStart, DataFolderError> {
+        let (file, _) = self.machine_of_folder()?;
+        let next = entered.following().map_err(failed(&self.path))?;
+        MachineFile { start: entered, next: Some(next), ..file }.write(&Folder::new(&self.path))?;
+        Ok(next)
+    }
+
+    /// Sets what enters the start of the machine in the directory. It gets the number of log records on
+    /// disk, and returns the [proposed](Self::propose_start) start; `None`: the machine does not start.
+    pub fn admit_by(
+        &mut self,
+        admit: impl FnOnce(&mut DataFolder, u64) -> Option<MachineStart> + Send + 'static,
+    ) {
+        self.admission = Some(StartAdmission(Box::new(admit)));
+    }
+
+    /// Asks whether the machine starts, with so many log records. Returns its start, if the directory
+    /// knows it.
+    pub(crate) fn admit(&mut self, log_end: u64) -> Result<Option<MachineStart>, DataFolderError> {
+        let Some(StartAdmission(admit)) = self.admission.take() else { return Ok(None) };
+        let not_admitted = DataFolderError::NotAdmitted { path: self.path.clone() };
+        admit(self, log_end).map(Some).ok_or(not_admitted)
+    }
+
+    fn machine_of_folder(&self) -> Result<(MachineFile, ServerId), DataFolderError> {
+        let missing = || DataFolderError::NoMachine { path: self.path.join(MACHINE) };
+        self.machine()?.ok_or_else(missing)
     }
 
     /// Reads whose the folder is, and the group that it has; `None`: it is new.
@@ -182,9 +266,7 @@ impl DataFolder {
 
     /// Prepares a new folder for a group.
     pub(crate) fn create_group(&self, file: &MachineFile, group: ServerId) -> Result<(), DataFolderError> {
-        let disk = Folder::new(&self.path);
-        disk.create_folder(&group_folder(group)).map_err(failed(&self.path))?;
-        file.write(&disk)
+        create_group(&Folder::new(&self.path), file, group)
     }
 }
 

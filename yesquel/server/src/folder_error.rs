@@ -78,6 +78,18 @@ pub enum DataFolderError {
         /// The file.
         path: PathBuf,
     },
+    /// The directory of the cluster does not admit the start.
+    #[error("{}: the cluster does not admit the start of this machine", path.display())]
+    NotAdmitted {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A file about the cluster is damaged.
+    #[error("{}: damaged. Restore the file from a copy of the folder", path.display())]
+    DamagedFile {
+        /// The file.
+        path: PathBuf,
+    },
     /// The folder of the group is missing.
     #[error("{}: there is no such folder, which has all data. Restore it from a copy", path.display())]
     NoGroup {

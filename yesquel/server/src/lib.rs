@@ -4,27 +4,34 @@
 //! and steps the engine under a lock that reads share. A thread of its own writes the log, and no
 //! reply leaves before the records that it depends on are durable (`docs/yesquel/log.md`).
 
+mod cluster_files;
 mod core;
 mod error;
 mod folder;
 mod folder_error;
 mod log_writer;
 mod machine_file;
+mod management;
 mod recovery;
 mod socket_counters;
 mod sockets;
 mod state;
 mod state_lock;
 mod time;
+mod token_proof;
 mod upgrade;
 mod wake_flag;
 
 pub use crate::core::{Core, CoreSession};
+pub use cluster_files::ClusterFiles;
 pub use error::CoreError;
 pub use folder::DataFolder;
 pub use folder_error::DataFolderError;
+pub use machine_file::{MachineIdentity, MachineStart};
+pub use management::PendingCommand;
 pub use socket_counters::SocketCounters;
 pub use sockets::{Listener, REQUESTS_MAX, SocketReplies, SocketServer, SocketServerOptions};
 pub use time::{ManualTime, Time, WallTime};
+pub use token_proof::{is_authentic, issue_token, token_digest};
 pub use upgrade::{UpgradeError, UpgradeOutcome, UpgradeProgress, upgrade};
 pub use yesquel_node::{ClockState, Durability, GroupWork, LOCAL_CONNECTION, LogOptions, ReplySink};

@@ -10,20 +10,42 @@ pub(crate) const MACHINE: &str = "machine";
 /// Its name while it is written.
 pub(crate) const MACHINE_UNFINISHED: &str = "machine-unfinished";
 
+/// A start of a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MachineStart {
+    /// Number of the start.
+    pub incarnation: u64,
+    /// Random number of the start, which a copy of the data folder does not have.
+    pub nonce: u128,
+}
+
 /// Content of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MachineFile {
     pub(crate) membership: ClusterMembership,
     /// Number of the machine in the cluster.
     pub(crate) machine: u32,
-    /// Number of the last start.
-    pub(crate) incarnation: u64,
-    /// Random number of the last start.
-    pub(crate) nonce: u128,
+    /// The last start.
+    pub(crate) start: MachineStart,
+    /// A start that the directory may know already.
+    pub(crate) next: Option<MachineStart>,
+}
+
+/// A machine of a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MachineIdentity {
+    /// The cluster.
+    pub membership: ClusterMembership,
+    /// Number of the machine.
+    pub machine: u32,
+    /// Its group.
+    pub group: ServerId,
+    /// Its last start.
+    pub start: MachineStart,
 }
 
 /// Returns random bytes.
-fn random_bytes() -> io::Result<[u8; 16]> {
+pub(crate) fn random_bytes() -> io::Result<[u8; 16]> {
     let mut bytes = [0; 16];
     match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())? {
         16 => Ok(bytes),
@@ -38,8 +60,18 @@ pub(crate) fn new_cluster() -> ClusterId {
     ClusterId::from_random(random_bytes().unwrap_or_default())
 }
 
-fn hex(digits: &str) -> Option<u128> {
-    u128::from_str_radix(digits, 16).ok()
+/// Parses a nonce, of 32 hexadecimal digits.
+pub(crate) fn parse_nonce(digits: &str) -> Option<u128> {
+    let is_hex = digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    u128::from_str_radix(digits, 16).ok().filter(|_| is_hex)
+}
+
+impl MachineStart {
+    /// Returns a later start, with a fresh nonce.
+    pub(crate) fn following(self) -> io::Result<MachineStart> {
+        let nonce = u128::from_le_bytes(random_bytes()?);
+        Ok(MachineStart { incarnation: self.incarnation.saturating_add(1), nonce })
+    }
 }
 
 /// Prefix of the names of groups' folders.
@@ -66,13 +98,18 @@ impl MachineFile {
     /// Creates the machine of a group. No other machine of the cluster hosts that group.
     pub(crate) fn of_group(group: ServerId, membership: ClusterMembership) -> io::Result<MachineFile> {
         let machine = u32::from(group.0) + 1;
-        MachineFile { membership, machine, incarnation: 0, nonce: 0 }.next_start()
+        MachineFile { membership, machine, start: MachineStart::default(), next: None }.next_start()
     }
 
     /// Returns the content for the next start.
     pub(crate) fn next_start(self) -> io::Result<MachineFile> {
-        let nonce = u128::from_le_bytes(random_bytes()?);
-        Ok(MachineFile { incarnation: self.incarnation.saturating_add(1), nonce, ..self })
+        Ok(MachineFile { start: self.start.following()?, next: None, ..self })
+    }
+
+    /// Returns the machine, which has a group.
+    pub(crate) fn identity(&self, group: ServerId) -> MachineIdentity {
+        let MachineFile { membership, machine, start, .. } = *self;
+        MachineIdentity { membership, machine, group, start }
     }
 
     fn parse(text: &str) -> Option<MachineFile> {
@@ -85,10 +122,17 @@ impl MachineFile {
                 home_group: ServerId(value("home-group")?.parse().ok()?),
             },
             machine: value("machine")?.parse().ok()?,
-            incarnation: value("incarnation")?.parse().ok()?,
-            nonce: value("nonce").filter(|digits| digits.len() == 32).and_then(hex)?,
+            start: MachineStart {
+                incarnation: value("incarnation")?.parse().ok()?,
+                nonce: parse_nonce(value("nonce")?)?,
+            },
+            next: None,
         };
-        lines.next().is_none().then_some(file)
+        let Some(line) = lines.next() else { return Some(file) };
+        let incarnation = line.strip_prefix("next-incarnation ")?.parse().ok()?;
+        let nonce = parse_nonce(lines.next()?.strip_prefix("next-nonce ")?)?;
+        let next = Some(MachineStart { incarnation, nonce });
+        lines.next().is_none().then_some(MachineFile { next, ..file })
     }
 
     /// Reads the file; `None`: there is none.
@@ -110,16 +154,22 @@ impl MachineFile {
 
     /// Writes the file atomically.
     pub(crate) fn write(&self, disk: &impl Disk) -> Result<(), DataFolderError> {
-        write_file(disk, MACHINE_UNFINISHED, MACHINE, &self.to_string())
+        write_file(disk, MACHINE_UNFINISHED, MACHINE, self.to_string().as_bytes())
     }
 }
 
 impl fmt::Display for MachineFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let MachineFile { membership, machine, incarnation, nonce } = self;
+        let MachineFile { membership, machine, start: MachineStart { incarnation, nonce }, next } = self;
         let ClusterMembership { cluster, home_group } = membership;
         writeln!(f, "format {FORMAT}\ncluster {cluster}\nhome-group {}\nmachine {machine}", home_group.0)?;
-        writeln!(f, "incarnation {incarnation}\nnonce {nonce:032x}")
+        writeln!(f, "incarnation {incarnation}\nnonce {nonce:032x}")?;
+        match next {
+            Some(MachineStart { incarnation, nonce }) => {
+                writeln!(f, "next-incarnation {incarnation}\nnext-nonce {nonce:032x}")
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -128,14 +178,33 @@ pub(crate) fn write_file(
     disk: &impl Disk,
     unfinished: &str,
     name: &str,
-    text: &str,
+    content: &[u8],
+) -> Result<(), DataFolderError> {
+    write_created(disk, (unfinished, name), content, || disk.create(unfinished))
+}
+
+/// Like [`write_file`], for a file that only the owner of the folder may read.
+pub(crate) fn write_private_file(
+    disk: &impl Disk,
+    unfinished: &str,
+    name: &str,
+    content: &[u8],
+) -> Result<(), DataFolderError> {
+    write_created(disk, (unfinished, name), content, || disk.create_private(unfinished))
+}
+
+fn write_created<D: Disk>(
+    disk: &D,
+    (unfinished, name): (&str, &str),
+    content: &[u8],
+    create: impl FnOnce() -> io::Result<D::File>,
 ) -> Result<(), DataFolderError> {
     let write = || {
         if disk.names()?.iter().any(|name| name == unfinished) {
             disk.delete(unfinished)?;
         }
-        let mut file = disk.create(unfinished)?;
-        file.write_at(0, text.as_bytes())?;
+        let mut file = create()?;
+        file.write_at(0, content)?;
         file.sync()?;
         disk.rename(unfinished, name)
     };
@@ -149,15 +218,21 @@ mod tests {
     #[test]
     fn the_file_has_one_text() {
         let file = MachineFile::of_new_cluster(ServerId(3)).unwrap();
-        assert_eq!((file.machine, file.incarnation), (4, 1));
-        let text = file.to_string();
-        assert_eq!(MachineFile::parse(&text), Some(file));
-        for (at, _) in text.char_indices() {
-            assert_eq!(MachineFile::parse(&text[..at]).filter(|_| at + 1 < text.len()), None, "{at}");
+        assert_eq!((file.machine, file.start.incarnation), (4, 1));
+        let starting = MachineFile { next: Some(file.start.following().unwrap()), ..file };
+        let shorter = file.to_string().len();
+        for file in [file, starting] {
+            let text = file.to_string();
+            assert_eq!(MachineFile::parse(&text), Some(file));
+            for (at, _) in text.char_indices() {
+                // Without the last end of a line it means the same, as do all lines but those of the next start.
+                let is_whole = at + 1 >= text.len() || (shorter - 1..=shorter).contains(&at);
+                assert_eq!(MachineFile::parse(&text[..at]).is_some(), is_whole, "{at}");
+            }
+            assert_eq!(MachineFile::parse(&format!("{text}more")), None);
         }
-        assert_eq!(MachineFile::parse(&format!("{text}more")), None);
-        let next = file.next_start().unwrap();
-        assert_eq!((next.membership, next.incarnation), (file.membership, 2));
-        assert_ne!(next.nonce, file.nonce);
+        let next = starting.next_start().unwrap();
+        assert_eq!((next.membership, next.start.incarnation, next.next), (file.membership, 2, None));
+        assert_ne!(next.start.nonce, file.start.nonce);
     }
 }

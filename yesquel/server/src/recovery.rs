@@ -4,7 +4,7 @@ use crate::{
     DataFolder, DataFolderError,
     error::CoreError,
     folder::is_of_format_1,
-    machine_file::{MachineFile, group_folder},
+    machine_file::{MachineFile, MachineIdentity, group_folder},
 };
 use std::{io, time::SystemTime};
 use yesquel_engine::EngineSettings;
@@ -12,22 +12,23 @@ use yesquel_log::{
     LogIdentity, TornTail, checkpoint,
     disk::{Disk as _, DiskTree as _, Folder},
 };
-use yesquel_model::{ClusterId, ClusterMembership, ServerId};
+use yesquel_model::{ClusterId, ServerId};
 use yesquel_node::{LogOptions, LogSizes, OpenedGroup, open_group};
 
 /// Era of a group whose replicas were never lost.
 pub(crate) const FIRST_ERA: u32 = 0;
 
-/// Recovers a folder, which must belong to this server, or creates its group. Returns its cluster.
+/// Recovers a folder, which must belong to this server, or creates its group. Returns whose it is.
 pub(crate) fn recover(
-    folder: &DataFolder,
+    folder: &mut DataFolder,
     settings: EngineSettings,
     options: LogOptions,
-) -> Result<(ClusterMembership, OpenedGroup<Folder>), CoreError> {
+) -> Result<(MachineIdentity, OpenedGroup<Folder>), CoreError> {
     let disk = Folder::new(folder.path());
-    let failed = |error: io::Error| DataFolderError::Io { path: folder.path().into(), error };
+    let path = folder.path().to_owned();
+    let failed = |error: io::Error| DataFolderError::Io { path: path.clone(), error };
     let former = folder.machine()?;
-    let machine = match former {
+    let mut machine = match former {
         Some((former, owner)) => {
             folder.check(owner, settings.server)?;
             former.next_start().map_err(failed)?
@@ -46,6 +47,9 @@ pub(crate) fn recover(
     let identity = identity(machine.membership.cluster, settings.server);
     let mut opened = open_group(group.clone(), identity, settings, options, LogSizes::of(&options))?;
     if former.is_some() {
+        if let Some(start) = folder.admit(opened.core.synced())? {
+            machine.start = start;
+        }
         // A folder that cannot be opened stays as it is.
         machine.write(&disk)?;
         if disk.names().map_err(failed)?.iter().any(|name| is_of_format_1(name)) {
@@ -67,7 +71,7 @@ pub(crate) fn recover(
     if let Some(at_ms) = checkpoint_written_at_ms(&group) {
         opened.checkpoint_written_at(at_ms);
     }
-    Ok((machine.membership, opened))
+    Ok((machine.identity(settings.server), opened))
 }
 
 /// Returns what files of a group state.

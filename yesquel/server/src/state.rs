@@ -1,6 +1,6 @@
 //! State that the threads of a server share: the group's core, and what wakes them.
 
-use crate::{Time, socket_counters::SocketCounters, wake_flag::WakeFlag};
+use crate::{Time, management::ManagementQueue, socket_counters::SocketCounters, wake_flag::WakeFlag};
 use std::{
     fmt,
     sync::{
@@ -27,6 +27,7 @@ pub(crate) struct CoreState {
     pub(crate) is_woken: bool,
     pub(crate) ticked_at_ms: u64,
     pub(crate) ending: bool,
+    pub(crate) management: ManagementQueue,
 }
 
 pub(crate) struct SharedState {
@@ -39,6 +40,8 @@ pub(crate) struct SharedState {
     pub(crate) ended: WakeFlag,
     /// There is work that the engine cannot do itself.
     pub(crate) work: WakeFlag,
+    /// There are commands for the cluster's machines, or another version of the directory.
+    pub(crate) managed: WakeFlag,
     pub(crate) reply_sink: SharedSink,
     pub(crate) sockets: OnceLock<Arc<SocketCounters>>,
 }
@@ -64,13 +67,21 @@ impl CoreState {
 
 impl SharedState {
     pub(crate) fn new(core: GroupCore, time: Box<dyn Time>, reply_sink: SharedSink) -> SharedState {
-        let state =
-            CoreState { core, time, now: Now::default(), is_woken: false, ticked_at_ms: 0, ending: false };
+        let state = CoreState {
+            core,
+            time,
+            now: Now::default(),
+            is_woken: false,
+            ticked_at_ms: 0,
+            ending: false,
+            management: ManagementQueue::default(),
+        };
         SharedState {
             state: RwLock::new(state),
             written: WakeFlag::default(),
             ended: WakeFlag::default(),
             work: WakeFlag::default(),
+            managed: WakeFlag::default(),
             reply_sink,
             sockets: OnceLock::new(),
         }
@@ -128,6 +139,22 @@ impl SharedState {
         if settled.others {
             self.released();
         }
+    }
+
+    /// Takes a command for the cluster's machines, which is answered later, or an answer at once if
+    /// none is taken.
+    pub(crate) fn manage(
+        &self,
+        state: &mut CoreState,
+        caller: Caller,
+        request: &[u8],
+    ) -> Result<Option<Vec<u8>>, Malformed> {
+        Request::decode(request)?;
+        let refusal = state.management.push(caller, request);
+        if refusal.is_none() {
+            self.managed.wake();
+        }
+        Ok(refusal)
     }
 
     /// Returns the reply to a status request.

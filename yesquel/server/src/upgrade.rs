@@ -151,7 +151,7 @@ impl<'a, 'b, D: DiskTree + Clone> Upgrade<'a, 'b, D> {
         let nodes = state.engine.nodes_by_server().values().sum();
         let bytes = self.write_group(&new, &machine, &state)?;
         // Step 4: from here on the old release refuses the folder.
-        write_file(self.disk, OWNER_UNFINISHED, OWNER, &format!("format {FORMAT}\n"))?;
+        write_file(self.disk, OWNER_UNFINISHED, OWNER, format!("format {FORMAT}\n").as_bytes())?;
         // Step 5.
         for name in [group_folder(machine.membership.home_group), MACHINE.to_owned()] {
             let renamed = self.disk.rename(&format!("{UPGRADE}/{name}"), &name);

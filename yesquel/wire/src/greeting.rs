@@ -84,6 +84,11 @@ pub enum Role {
     Client,
     /// Another server.
     Peer,
+    /// A person who changes the cluster: what a client may send, and commands for machines. The
+    /// credential is that of servers.
+    Operator,
+    /// A machine that asks to join the cluster. The credential is a token, and there is one message.
+    Joiner,
 }
 
 /// The client's greeting.
@@ -192,6 +197,8 @@ impl<'a> Hello<'a> {
             writer.byte(match self.role {
                 Role::Client => CLIENT,
                 Role::Peer => PEER,
+                Role::Operator => OPERATOR,
+                Role::Joiner => JOINER,
             });
             writer.flag(self.cluster.is_some());
             if let Some(ClusterId(cluster)) = self.cluster {
@@ -215,6 +222,8 @@ impl<'a> Hello<'a> {
             // Earlier releases send no role.
             Err(_) | Ok(CLIENT) => Role::Client,
             Ok(PEER) => Role::Peer,
+            Ok(OPERATOR) => Role::Operator,
+            Ok(JOINER) => Role::Joiner,
             Ok(_) => return Err(before.malformed("an unknown role").into()),
         };
         // Earlier releases name no cluster.
@@ -226,6 +235,8 @@ impl<'a> Hello<'a> {
 
 const CLIENT: u8 = 0;
 const PEER: u8 = 1;
+const OPERATOR: u8 = 2;
+const JOINER: u8 = 3;
 
 fn version(reader: &mut ByteReader<'_>) -> Result<u16, Malformed> {
     let before = *reader;
@@ -341,8 +352,11 @@ mod tests {
 
     #[test]
     fn greetings_round_trip_and_wait_for_their_last_byte() {
-        for cluster in [None, Some(ClusterId([7; 16]))] {
-            let (versions, client, role) = ((1, 7), u64::MAX, Role::Peer);
+        let roles = [Role::Client, Role::Peer, Role::Operator, Role::Joiner];
+        for (cluster, role) in
+            [None, Some(ClusterId([7; 16]))].into_iter().flat_map(|cluster| roles.map(|role| (cluster, role)))
+        {
+            let (versions, client) = ((1, 7), u64::MAX);
             let hello = Hello { versions, client, credential: b"secret", role, cluster };
             let bytes = hello.encode();
             assert_eq!(Hello::decode(&bytes), Ok(Some((hello, bytes.len()))));

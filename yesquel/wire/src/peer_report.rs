@@ -23,6 +23,8 @@ pub struct PeerReport {
     pub epoch: GroupEpoch,
     /// An address at which others reach the group; empty: it knows none.
     pub address: Box<str>,
+    /// Highest version of the directory that the server has seen; zero: there is none.
+    pub directory: u64,
 }
 
 impl PeerReport {
@@ -39,7 +41,7 @@ impl PeerReport {
         writer.byte(PEER_REPORT).number(u64::from(self.server.0)).number(self.wall_ms);
         writer.timestamp(oldest).timestamp(next).byte(self.more.into());
         writer.bytes(&self.horizon.encode());
-        writer.epoch(self.epoch).bytes(self.address.as_bytes());
+        writer.epoch(self.epoch).bytes(self.address.as_bytes()).number(self.directory);
         bytes
     }
 
@@ -61,7 +63,9 @@ impl PeerReport {
         };
         let horizon = HorizonReport::decode(reader.bytes()?)?;
         let (epoch, address) = (reader.epoch()?, address(&mut reader)?.into());
-        Ok(PeerReport { server, wall_ms, oldest, more, horizon, epoch, address })
+        // Earlier releases have no directory.
+        let directory = if reader.is_done() { 0 } else { reader.number()? };
+        Ok(PeerReport { server, wall_ms, oldest, more, horizon, epoch, address, directory })
     }
 }
 
@@ -77,11 +81,15 @@ mod tests {
             let horizon = HorizonReport { horizon: Timestamp(7), prepared };
             let wall_ms = 1_700_000_000_000;
             let (epoch, address) = (GroupEpoch { era: 0, index: 300 }, "a:7411".into());
-            let report = PeerReport { server: ServerId(7), wall_ms, oldest, more, horizon, epoch, address };
+            let (server, directory) = (ServerId(7), 300);
+            let report = PeerReport { server, wall_ms, oldest, more, horizon, epoch, address, directory };
             let bytes = report.encode();
             assert!(PeerReport::is_report(&bytes));
-            assert_eq!(PeerReport::decode(&bytes), Ok(report));
-            for length in 0..bytes.len() {
+            assert_eq!(PeerReport::decode(&bytes), Ok(report.clone()));
+            // A report of an earlier release ends before the version of the directory.
+            let earlier = bytes.len() - 2;
+            assert_eq!(PeerReport::decode(&bytes[..earlier]), Ok(PeerReport { directory: 0, ..report }));
+            for length in (0..bytes.len()).filter(|length| *length != earlier) {
                 assert!(PeerReport::decode(&bytes[..length]).is_err());
             }
         }

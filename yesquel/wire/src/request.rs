@@ -192,6 +192,16 @@ pub enum Request<'a> {
         /// Votes above this time are not waited for; `None`: those after the request's arrival.
         votes_until: Option<Timestamp>,
     },
+    /// A machine asks to join the cluster.
+    Join {
+        /// JSON of a [`JoinRequest`](crate::machines::JoinRequest).
+        request: &'a [u8],
+    },
+    /// An operator changes the machines of the cluster.
+    Manage {
+        /// JSON of a [`MachineCommand`](crate::machines::MachineCommand).
+        command: &'a [u8],
+    },
 }
 
 /// The staged parts of a transaction.
@@ -256,7 +266,23 @@ const ENDED: u8 = 17;
 const DIRECTORY: u8 = 18;
 const DROP_VALUE: u8 = 19;
 const VALUE_USE: u8 = 20;
-const PRESENT: u8 = 21;
+const JOIN: u8 = 21;
+const MANAGE: u8 = 22;
+const PRESENT: u8 = 23;
+
+/// Bytes of the JSON in `Join` and `Manage`.
+pub const MANAGEMENT_BYTES_MAX: usize = 4096;
+
+/// Reads the JSON of `Join` or `Manage`.
+fn management<'a>(reader: &mut ByteReader<'a>) -> Result<&'a [u8], Malformed> {
+    let before = *reader;
+    let json = reader.bytes()?;
+    if json.len() > MANAGEMENT_BYTES_MAX {
+        Err(before.malformed("a command over the limit"))
+    } else {
+        Ok(json)
+    }
+}
 
 /// Decodes a snapshot; zero is none.
 fn snapshot(reader: &mut ByteReader<'_>) -> Result<Option<Timestamp>, Malformed> {
@@ -362,6 +388,12 @@ impl<'a> Request<'a> {
             Request::Present { seen, votes_until } => {
                 writer.byte(PRESENT).timestamp(*seen).timestamp(votes_until.unwrap_or_default());
             }
+            Request::Join { request } => {
+                writer.byte(JOIN).bytes(request);
+            }
+            Request::Manage { command } => {
+                writer.byte(MANAGE).bytes(command);
+            }
         }
     }
 
@@ -423,21 +455,28 @@ impl<'a> Request<'a> {
 
     /// Whether a connection may send a request of these bytes: a client names its own transactions
     /// only, and only servers may ask in the name of a participant, for ends, about long values, or
-    /// report.
+    /// report. Operators change the machines, and a machine that joins may only ask for that.
     pub fn is_permitted(bytes: &[u8], role: Role, client: u64) -> bool {
         let mut reader = ByteReader::new(bytes);
         match (role, reader.byte()) {
-            (Role::Client, Ok(tag @ (COMMIT..=RESOLVE | OUTCOME | STAGE..=RELEASE))) => {
+            (Role::Peer, _) => true,
+            (Role::Joiner, tag) => tag == Ok(JOIN),
+            (Role::Operator, Ok(MANAGE)) => true,
+            (_, Ok(tag @ (COMMIT..=RESOLVE | OUTCOME | STAGE..=RELEASE))) => {
                 let is_own = |txn: TxnId| may_send_for(client, txn.client);
                 let is_voter =
                     || matches!(Request::decode(bytes), Ok(Request::Resolve { is_voter: true, .. }));
                 // What is malformed is refused as such.
                 reader.txn().map_or(true, is_own) && !(tag == RESOLVE && is_voter())
             }
-            (Role::Client, Ok(ENDED | DROP_VALUE | VALUE_USE)) => false,
-            (Role::Client, _) => !PeerReport::is_report(bytes),
-            (Role::Peer, _) => true,
+            (_, Ok(ENDED | DROP_VALUE | VALUE_USE | JOIN | MANAGE)) => false,
+            _ => !PeerReport::is_report(bytes),
         }
+    }
+
+    /// Whether a message looks like `Join` or `Manage`; it may still be malformed.
+    pub fn manages(bytes: &[u8]) -> bool {
+        matches!(bytes.first(), Some(&(JOIN | MANAGE)))
     }
 
     /// Whether a message looks like `Inspect`, `InspectAfter` or `Directory`; it may still be malformed.
@@ -515,6 +554,8 @@ impl<'a> Request<'a> {
             INSPECT_AFTER => Request::InspectAfter { node: reader.node()? },
             DIRECTORY => Request::Directory,
             PRESENT => Request::Present { seen: reader.timestamp()?, votes_until: snapshot(&mut reader)? },
+            JOIN => Request::Join { request: management(&mut reader)? },
+            MANAGE => Request::Manage { command: management(&mut reader)? },
             LEASE => Request::Lease {
                 holder: reader.txn()?,
                 // Each range takes some of the bytes that are left.
@@ -611,6 +652,8 @@ mod tests {
             Request::Directory,
             Request::Present { seen, votes_until: None },
             Request::Present { seen, votes_until: Some(birth) },
+            Request::Join { request: b"{}" },
+            Request::Manage { command: &[b' '; MANAGEMENT_BYTES_MAX] },
         ] {
             let mut bytes = Vec::new();
             request.write(&mut ByteWriter(&mut bytes));
@@ -621,6 +664,13 @@ mod tests {
             bytes.push(0);
             assert!(Request::decode(&bytes).is_err());
         }
+    }
+
+    #[test]
+    fn a_long_command_is_malformed() {
+        let mut bytes = Vec::new();
+        Request::Manage { command: &[b' '; MANAGEMENT_BYTES_MAX + 1] }.write(&mut ByteWriter(&mut bytes));
+        assert_eq!(Request::decode(&bytes).unwrap_err().what, "a command over the limit");
     }
 
     /// Checks that the short way to decode a lookup agrees with the long one.

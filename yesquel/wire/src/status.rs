@@ -2,6 +2,7 @@
 //! missing ones are zero.
 
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// A server.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -296,6 +297,53 @@ pub struct TreeStatus {
 pub struct DirectoryStatus {
     /// The groups, by number.
     pub groups: Vec<GroupStatus>,
+    /// Version of the machine's copy of the directory; zero: the cluster has none.
+    pub version: u64,
+    /// The machines in it, by number, removed ones too.
+    pub machines: Vec<MachineStatus>,
+}
+
+/// A machine in the directory.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MachineStatus {
+    /// Its number.
+    pub machine: u32,
+    /// The group that it hosts.
+    pub group: u16,
+    /// Its address; empty: none is known.
+    pub address: String,
+    /// Its state.
+    pub state: MachineState,
+    /// Number of its last start.
+    pub incarnation: u64,
+}
+
+/// State of a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MachineState {
+    /// It has its number, and has not started yet.
+    Joining,
+    /// It has started since it joined. It may be down.
+    Serving,
+    /// It was removed. Its number and its group are never used again.
+    Removed,
+    /// A later release has set another state.
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+impl fmt::Display for MachineState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MachineState::Joining => "joining",
+            MachineState::Serving => "serving",
+            MachineState::Removed => "removed",
+            MachineState::Unknown => "unknown",
+        })
+    }
 }
 
 /// A group.

@@ -8,7 +8,12 @@
 //! w NUMBER NAME        -> map that is being bulk loaded, before its commit
 //! ```
 
-use crate::{Error, any_transport::AnyTransport, least_used};
+use crate::{
+    Error,
+    any_transport::AnyTransport,
+    directory_entries::{GroupEntry, GroupState, decode, group_key},
+    least_used,
+};
 use std::collections::BTreeMap;
 use yesquel_model::{KeyRange, NodeId, ServerId, TreeId};
 use yesquel_tree::{LoadRegistration, Tree, TreeError, TreeTransaction, Trees, UnfinishedLoad};
@@ -21,7 +26,7 @@ const DATABASES: u16 = 16;
 /// Maximum number of attempts for a map that other clients create and drop.
 const ATTEMPTS_MAX: usize = 100;
 
-const DATABASE: u8 = b'd';
+pub(crate) const DATABASE: u8 = b'd';
 const MAP: u8 = b'm';
 const BULK_LOAD: u8 = b'w';
 
@@ -116,7 +121,7 @@ struct MapEntry {
 }
 
 impl<'a> Catalog<'a> {
-    fn tree(&self) -> Tree {
+    pub(crate) fn tree(&self) -> Tree {
         catalog_tree(self.group)
     }
 
@@ -166,6 +171,39 @@ impl<'a> Catalog<'a> {
             }
         }
         Ok(counts)
+    }
+
+    /// Returns the names of the databases that have a group.
+    pub(crate) async fn databases_at(
+        &self,
+        transaction: &mut TreeTransaction<'a, AnyTransport>,
+        group: ServerId,
+    ) -> Result<Vec<String>, Error> {
+        let mut names = Vec::new();
+        for (name, value) in self.list(transaction, &[DATABASE]).await? {
+            if DatabaseEntry::decode(&value, self.group)?.groups.contains(&group) {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    /// Checks that groups are not retired, and that none of them retires before the commit.
+    pub(crate) async fn guard_groups(
+        &self,
+        transaction: &mut TreeTransaction<'a, AnyTransport>,
+        groups: &[ServerId],
+    ) -> Result<(), Error> {
+        for group in groups.iter().filter(|group| **group != self.group) {
+            let key = group_key(*group);
+            let entry = transaction.get_near(self.tree(), &key).await?;
+            let entry: Option<GroupEntry> = entry.map(|value| decode(&value)).transpose()?;
+            if entry.is_some_and(|entry| entry.state == GroupState::Retired) {
+                return Err(Error::NoGroup(group.0));
+            }
+            transaction.guard(self.tree(), KeyRange::single(&key));
+        }
+        Ok(())
     }
 
     /// Returns the groups of a database, which must exist.
@@ -233,13 +271,22 @@ impl<'a> Catalog<'a> {
             return Err(Error::Name { name: name.to_owned(), what });
         }
         let entry = DatabaseEntry { number: self.trees.number(DATABASES).await?, groups };
-        let mut transaction = self.trees.begin();
-        transaction.insert(self.tree(), &database_key(name), &entry.encode(self.group))?;
-        match transaction.commit().await.map_err(Error::from) {
-            Ok(_) => Ok(()),
-            // Another client has just created it.
-            Err(Error::Exists | Error::Conflict(_)) => Err(Error::DatabaseExists(name.to_owned())),
-            Err(error) => Err(error),
+        let mut attempts = 0;
+        loop {
+            let mut transaction = self.trees.begin();
+            self.guard_groups(&mut transaction, &entry.groups).await?;
+            transaction.insert(self.tree(), &database_key(name), &entry.encode(self.group))?;
+            match transaction.commit().await.map_err(Error::from) {
+                Ok(_) => return Ok(()),
+                // The entry of a group has changed, or another client has just created the database.
+                Err(Error::Conflict(_)) if entry.groups != [self.group] && attempts < ATTEMPTS_MAX => {
+                    attempts += 1;
+                }
+                Err(Error::Exists | Error::Conflict(_)) => {
+                    return Err(Error::DatabaseExists(name.to_owned()));
+                }
+                Err(error) => return Err(error),
+            }
         }
     }
 

@@ -1,14 +1,15 @@
 //! Errors, for callers to match on.
 
-use std::io;
+use std::{io, path::PathBuf};
 use thiserror::Error;
 use yesquel_client::CommitError;
 use yesquel_log::LogError;
 use yesquel_model::{Refusal, TreeId};
 use yesquel_node::OpenError;
 use yesquel_server::{CoreError, DataFolderError};
-use yesquel_transport::{ConnectError, LossCause};
+use yesquel_transport::{Address, ConnectError, LossCause};
 use yesquel_tree::TreeError;
+use yesquel_wire::machines::ManagementRefusal;
 
 /// Reason for which an operation failed, or may have failed.
 #[derive(Debug, Error)]
@@ -71,6 +72,87 @@ pub enum Error {
         server: u16,
         /// Why it cannot be asked.
         error: ConnectError,
+    },
+    /// A command for the machines of the cluster is refused.
+    #[error(transparent)]
+    Management(#[from] ManagementRefusal),
+    /// The servers there have not issued the token with which a machine wants to join.
+    #[error(
+        "{0}: the server has not issued the token, or the credential of servers has changed since: write another token \
+         with `yesquel cluster add`"
+    )]
+    RejectedToken(Address),
+    /// The token would be sent to a machine that cannot be verified.
+    #[error(
+        "{0}: the token is not sent without encryption: give the certificate that signs those of the servers \
+         (--peer-tls-ca FILE)"
+    )]
+    ExposedToken(Address),
+    /// A join was interrupted.
+    #[error(
+        "{}: the join of this folder to a cluster was interrupted: continue it with --join and --token-file, or name \
+         another folder",
+        .0.display()
+    )]
+    UnfinishedJoin(PathBuf),
+    /// A machine that joins a cluster must be reachable.
+    #[error("others cannot find this server: give the address at which they reach it (--advertise)")]
+    NoAddress,
+    /// The machine of the data folder runs already.
+    #[error("machine {machine} runs already, at {address}: stop it, or delete this folder if it is a copy")]
+    MachineRuns {
+        /// Number of the machine.
+        machine: u32,
+        /// Where it answers.
+        address: Address,
+    },
+    /// The machine has started with another copy of the data folder.
+    #[error(
+        "{}: machine {machine} has started {incarnation} times, the last time not with this folder: it is a copy, or \
+         older than one. Start the machine with the other folder, and delete this one",
+        folder.display()
+    )]
+    CopiedFolder {
+        /// The folder.
+        folder: PathBuf,
+        /// Number of the machine.
+        machine: u32,
+        /// Number of the last start.
+        incarnation: u64,
+    },
+    /// The data folder lacks log records that the machine had on disk.
+    #[error(
+        "{}: the log of machine {machine} ends with record {log_end}, and the machine had {known} on disk: the folder is \
+         an older copy. Start the newer one; if that is lost, --accept-loss starts this one without what it lacks",
+        folder.display()
+    )]
+    OlderCopy {
+        /// The folder.
+        folder: PathBuf,
+        /// Number of the machine.
+        machine: u32,
+        /// Its last log record.
+        log_end: u64,
+        /// The last one that the directory has seen.
+        known: u64,
+    },
+    /// The machine was started again while this process runs.
+    #[error(
+        "machine {machine} was started again (start {incarnation}) with a copy of this data folder: this process ends"
+    )]
+    StartedAgain {
+        /// Number of the machine.
+        machine: u32,
+        /// Number of the start.
+        incarnation: u64,
+    },
+    /// The machine was removed from the cluster.
+    #[error(
+        "machine {machine} was removed from the cluster: to join it again, name a new data folder and a new token"
+    )]
+    MachineRemoved {
+        /// Number of the machine.
+        machine: u32,
     },
     /// The row numbers of the map are used up.
     #[error("there are no numbers left for rows of the map")]
@@ -157,7 +239,11 @@ impl From<CoreError> for Error {
         match &error {
             CoreError::Folder(DataFolderError::InUse { .. }) => Error::InUse(error),
             CoreError::Folder(DataFolderError::OldFormat { .. }) => Error::OldFormat(error),
-            CoreError::Folder(DataFolderError::NoMachine { .. } | DataFolderError::NoGroup { .. })
+            CoreError::Folder(
+                DataFolderError::NoMachine { .. }
+                | DataFolderError::NoGroup { .. }
+                | DataFolderError::DamagedFile { .. },
+            )
             | CoreError::Open(
                 OpenError::Checkpoint { .. }
                 | OpenError::Log(LogError::Damaged { .. } | LogError::Missing { .. } | LogError::NoLog { .. }),

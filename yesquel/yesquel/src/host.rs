@@ -4,13 +4,17 @@ use crate::{
     Error,
     any_transport::AnyTransport,
     catalog::{Catalog, catalog_tree},
-    peers::{PeerOptions, Peers, founded, transport_home},
+    directory_thread::{DirectoryOptions, DirectoryThread},
+    peers::{GRACE_MS, PeerOptions, Peers, founded, transport_home},
     stop_flag::StopFlag,
 };
 use std::{
-    io,
+    fmt, io,
     ops::ControlFlow,
-    sync::mpsc::{self, Receiver, SyncSender, TrySendError},
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, SyncSender, TrySendError},
+    },
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -27,9 +31,8 @@ use yesquel_tree::{TreeError, Trees};
 /// Interval between ticks of the engine.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Time in milliseconds in which a snapshot is reported to all servers: 300 by its client, 200 by
-/// the server that the client reports to, and the rest for two messages.
-const GRACE_MS: u64 = 2_000;
+/// Time in milliseconds for which the home group waits for clocks of other machines.
+const HOME_WAIT_MS: u64 = 1_000;
 
 /// Pause before databases are moved to the catalog of the cluster again.
 const ADOPT_AGAIN: Duration = Duration::from_secs(1);
@@ -52,7 +55,6 @@ pub(crate) fn client_number() -> u64 {
 }
 
 /// Storage server in this process. Dropping it stops it cleanly.
-#[derive(Debug)]
 pub struct Host {
     embedded: EmbeddedServer,
     /// The way of its own clients.
@@ -62,8 +64,17 @@ pub struct Host {
     maintenance: Option<JoinHandle<()>>,
     /// Creates the catalog, if that must wait.
     catalog: Option<JoinHandle<()>>,
+    /// Keeps the copy of the directory.
+    directory: Option<JoinHandle<()>>,
+    peers: Option<Arc<Peers>>,
     /// Fork generation of the process that owns it, see [`fork`].
     generation: u32,
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Host").field("server", &self.server).finish_non_exhaustive()
+    }
 }
 
 impl Host {
@@ -89,6 +100,7 @@ impl Host {
         if let Some(membership) = founded {
             embedded.core().join(membership);
         }
+        embedded.core().compare_with(peers.servers.len());
         Host::around(embedded, settings, peers)
     }
 
@@ -118,8 +130,17 @@ impl Host {
         {
             folder.join(membership);
         }
-        let opened = EmbeddedServer::open_with(folder, settings, options, time, others);
-        Host::around(opened?, settings, peers)
+        // Machines of a directory start when the home group serves: those that are not up have no clock
+        // to compare with.
+        let identity = folder.identity()?;
+        let is_home = identity.is_some_and(|machine| machine.membership.home_group == machine.group);
+        let is_waited_for = is_home && folder.cluster_files().directory()?.is_some();
+        let embedded = EmbeddedServer::open_with(folder, settings, options, time, others)?;
+        embedded.core().compare_with(peers.servers.len());
+        if is_waited_for {
+            embedded.core().wait_for_clocks(HOME_WAIT_MS);
+        }
+        Host::around(embedded, settings, peers)
     }
 
     fn around(
@@ -128,7 +149,6 @@ impl Host {
         peers: &PeerOptions,
     ) -> Result<Host, Error> {
         fork::watch();
-        embedded.core().compare_with(peers.servers.len());
         let has_peers = !peers.servers.is_empty();
         let server = settings.server;
         let membership = embedded.core().membership();
@@ -136,13 +156,14 @@ impl Host {
             Some(others) => AnyTransport::Member(embedded.clone(), others),
             None => AnyTransport::Embedded(embedded.clone()),
         };
-        let peers = Peers::start(embedded.core(), client_number(), peers)?;
+        let peers = Arc::new(Peers::start(embedded.core(), client_number(), peers)?);
         let ending = StopFlag::default();
         let (served, by, ends) = (embedded.clone(), transport.clone(), ending.clone());
         let (serving, serves) = mpsc::sync_channel(1);
         let serving = Some(serving).filter(|_| has_peers);
         let thread = thread::Builder::new().name("yesquel-maintenance".to_owned());
-        let maintenance = thread.spawn(move || maintain(&served, by, &settings, &peers, &ends, serving));
+        let asked = Arc::clone(&peers);
+        let maintenance = thread.spawn(move || maintain(&served, by, &settings, &asked, &ends, serving));
         let maintenance = maintenance.map_err(thread_error)?;
         let mut host = Host {
             embedded,
@@ -151,6 +172,8 @@ impl Host {
             ending,
             maintenance: Some(maintenance),
             catalog: None,
+            directory: None,
+            peers: Some(peers),
             generation: fork::generation(),
         };
         if has_peers {
@@ -171,6 +194,17 @@ impl Host {
         Ok(host)
     }
 
+    /// Starts the thread that keeps the copy of the directory and performs commands for machines.
+    pub(crate) fn serve_directory(&mut self, options: DirectoryOptions) -> Result<(), Error> {
+        let Some(peers) = self.peers.clone() else { return Ok(()) };
+        let trees = Trees::new(Client::new(self.transport.clone(), client_number()));
+        let directory = DirectoryThread::new(self.embedded.clone(), trees, peers, options);
+        let ending = self.ending.clone();
+        let thread = thread::Builder::new().name("yesquel-directory".to_owned());
+        self.directory = Some(thread.spawn(move || directory.run(&ending)).map_err(thread_error)?);
+        Ok(())
+    }
+
     /// Returns the server's id.
     pub fn server(&self) -> ServerId {
         self.server
@@ -186,12 +220,15 @@ impl Drop for Host {
     fn drop(&mut self) {
         if self.generation != fork::generation() {
             // A fork does not copy threads: joining would wait forever.
-            std::mem::forget((self.maintenance.take(), self.catalog.take()));
+            std::mem::forget((self.maintenance.take(), self.catalog.take(), self.directory.take()));
+            std::mem::forget(self.peers.take());
             return;
         }
         self.ending.set();
         self.embedded.core().wake_work();
-        for thread in [self.maintenance.take(), self.catalog.take()].into_iter().flatten() {
+        self.embedded.core().wake_commands();
+        let threads = [self.maintenance.take(), self.catalog.take(), self.directory.take()];
+        for thread in threads.into_iter().flatten() {
             // Nothing could receive a panic's message now.
             let _ = thread.join();
         }

@@ -11,9 +11,15 @@
 
 mod any_transport;
 mod catalog;
+mod checked_start;
 mod database;
+mod directory;
+mod directory_entries;
+mod directory_thread;
 mod error;
+mod fatal;
 mod host;
+mod join;
 mod lease;
 mod least_used;
 mod map;
@@ -22,6 +28,7 @@ mod placement;
 mod range;
 mod run;
 mod server;
+mod server_start;
 mod stop_flag;
 mod store;
 pub mod tls;
@@ -32,12 +39,14 @@ pub use catalog::NAME_BYTES_MAX;
 pub use database::{Database, PendingNumbers};
 pub use error::Error;
 pub use host::Host;
+pub use join::JoinOptions;
 pub use lease::Lease;
 pub use least_used::{COOKIES_MAP, SCHEMA_MAP};
 pub use map::{Map, MapCopies};
 pub use peers::PeerOptions;
 pub use placement::{Placement, PlacementError};
 pub use server::{CLIENTS_MAX, ListenOptions, SOCKET_MODE, Server};
+pub use stop_flag::StopFlag;
 pub use store::Store;
 pub use transaction::{Cursor, Entries, Entry, Proof, Savepoint, Transaction};
 pub use yesquel_client::SentCounts;
@@ -60,6 +69,7 @@ pub use yesquel_transport::{
 pub use yesquel_tree::SearchCounts;
 pub use yesquel_wire::{
     Malformed,
-    greeting::{CREDENTIAL_BYTES_MAX, Denial, GreetingError},
+    greeting::{CREDENTIAL_BYTES_MAX, Denial, GreetingError, Role},
+    machines::ManagementRefusal,
     status,
 };

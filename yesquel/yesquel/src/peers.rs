@@ -2,9 +2,10 @@
 
 use crate::{Error, stop_flag::StopFlag};
 use std::{
+    collections::BTreeMap,
     fmt,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
     },
     thread::{self, JoinHandle},
@@ -23,6 +24,9 @@ const QUEUED_MAX: usize = 1 << 12;
 /// Time limits of a connection and of a reply. A server asks again after a pause anyway.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// Time in milliseconds in which a snapshot is reported to all servers: 300 by its client, 200 by
+/// the server that the client reports to, and the rest for two messages.
+pub(crate) const GRACE_MS: u64 = 2_000;
 /// Interval of the reports.
 const REPORT_EVERY: Duration = Duration::from_millis(200);
 
@@ -50,7 +54,7 @@ const FOUNDER_TIMEOUT: Duration = Duration::from_secs(10);
 const FOUNDER_PAUSE: Duration = Duration::from_millis(50);
 
 /// Returns the options of a connection to another server.
-fn socket_options(options: &PeerOptions, cluster: Option<ClusterId>) -> SocketOptions {
+pub(crate) fn socket_options(options: &PeerOptions, cluster: Option<ClusterId>) -> SocketOptions {
     SocketOptions {
         credential: options.credential.clone().unwrap_or_default(),
         role: Role::Peer,
@@ -108,58 +112,102 @@ pub(crate) fn transport_home(
     SocketTransport::to_groups(groups, client, membership, options).map(Some)
 }
 
-/// A server and the thread that asks it.
+/// The thread that asks a server.
 struct PeerLink {
-    server: ServerId,
     queries: Option<SyncSender<PeerQuery>>,
     thread: Option<JoinHandle<()>>,
+    ending: StopFlag,
+}
+
+impl Drop for PeerLink {
+    fn drop(&mut self) {
+        self.ending.set();
+        self.queries = None;
+        if let Some(thread) = self.thread.take() {
+            // Nothing could receive a panic's message now.
+            let _ = thread.join();
+        }
+    }
 }
 
 /// The other servers. Dropping it ends its threads.
 pub(crate) struct Peers {
-    links: Vec<PeerLink>,
-    ending: StopFlag,
+    core: Arc<Core>,
+    client: u64,
+    options: PeerOptions,
+    links: Mutex<BTreeMap<ServerId, PeerLink>>,
 }
 
 impl Peers {
     /// Starts a thread for each server.
     pub(crate) fn start(core: &Arc<Core>, client: u64, options: &PeerOptions) -> Result<Peers, Error> {
-        let mut peers = Peers { links: Vec::new(), ending: StopFlag::default() };
-        for (server, address) in &options.servers {
-            core.set_location(*server, &address.to_string());
-            let options = socket_options(options, Some(core.membership().cluster));
-            let (queries, receiver) = sync_channel(QUEUED_MAX);
-            let asker = PeerAsker {
-                core: Arc::clone(core),
-                server: *server,
-                address: address.clone(),
-                client,
-                options,
-                connection: None,
-                tries_told: false,
-                failed: None,
-            };
-            let ending = peers.ending.clone();
-            let thread = thread::Builder::new().name(format!("yesquel-peer-{}", server.0));
-            let thread = thread.spawn(move || asker.run(&receiver, &ending));
-            let thread = thread
-                .map_err(|error| DataFolderError::Io { path: "a thread for a peer".into(), error })
-                .map_err(Error::from)?;
-            peers.links.push(PeerLink { server: *server, queries: Some(queries), thread: Some(thread) });
+        let (core, options) = (Arc::clone(core), options.clone());
+        let peers = Peers { core, client, options, links: Mutex::default() };
+        for (server, address) in &peers.options.servers {
+            peers.core.set_location(*server, &address.to_string());
+            peers.add(*server, address)?;
         }
         Ok(peers)
     }
 
+    fn links(&self) -> MutexGuard<'_, BTreeMap<ServerId, PeerLink>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a thread for a server that has joined, unless there is one.
+    pub(crate) fn add(&self, server: ServerId, address: &Address) -> Result<(), Error> {
+        let mut links = self.links();
+        if links.contains_key(&server) {
+            return Ok(());
+        }
+        let (queries, receiver) = sync_channel(QUEUED_MAX);
+        let asker = PeerAsker {
+            core: Arc::clone(&self.core),
+            server,
+            address: address.clone(),
+            client: self.client,
+            options: socket_options(&self.options, Some(self.core.membership().cluster)),
+            connection: None,
+            tries_told: false,
+            failed: None,
+        };
+        let ending = StopFlag::default();
+        let ends = ending.clone();
+        let thread = thread::Builder::new().name(format!("yesquel-peer-{}", server.0));
+        let thread = thread.spawn(move || asker.run(&receiver, &ends));
+        let thread = thread
+            .map_err(|error| DataFolderError::Io { path: "a thread for a peer".into(), error })
+            .map_err(Error::from)?;
+        links.insert(server, PeerLink { queries: Some(queries), thread: Some(thread), ending });
+        Ok(())
+    }
+
+    /// Ends the thread of a server that was removed.
+    pub(crate) fn remove(&self, server: ServerId) {
+        let link = self.links().remove(&server);
+        // It waits for the thread, without the lock.
+        drop(link);
+    }
+
+    /// Number of the other servers.
+    pub(crate) fn count(&self) -> usize {
+        self.links().len()
+    }
+
     /// Sends questions. Those to unknown servers are dropped: the transaction stays undecided.
     pub(crate) fn ask(&self, queries: Vec<PeerQuery>) {
+        if queries.is_empty() {
+            return;
+        }
+        let links = self.links();
         for query in queries {
-            let link = self.links.iter().find(|link| link.server == query.server());
+            let link = links.get(&query.server());
             match link.and_then(|link| link.queries.as_ref()) {
                 // The engine asks again if the queue is full.
                 Some(queue) => drop(queue.try_send(query)),
                 None => tracing::warn!(
                     server = query.server().0,
-                    "{}: the address of a server is not known (--peer)",
+                    "{}: the address of a server is not known",
                     match query {
                         PeerQuery::Vote(_) | PeerQuery::Ended(_) => "transactions stay undecided",
                         PeerQuery::Value(_) => "pieces of long values stay uncollected",
@@ -172,14 +220,9 @@ impl Peers {
 
 impl Drop for Peers {
     fn drop(&mut self) {
-        self.ending.set();
-        for link in &mut self.links {
-            link.queries = None;
-            if let Some(thread) = link.thread.take() {
-                // Nothing could receive a panic's message now.
-                let _ = thread.join();
-            }
-        }
+        let links = std::mem::take(&mut *self.links());
+        // All end at the same time.
+        links.values().for_each(|link| link.ending.set());
     }
 }
 

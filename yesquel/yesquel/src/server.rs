@@ -1,6 +1,11 @@
 //! Storage server that listens on sockets.
 
-use crate::{EngineSettings, Error, Host, PeerOptions};
+use crate::{
+    EngineSettings, Error, Host, JoinOptions, PeerOptions, StopFlag,
+    directory_thread::DirectoryOptions,
+    fatal::FatalError,
+    server_start::{ServerStart, StartOptions, reason},
+};
 use rustix::{
     fs::{Mode, RawMode},
     io::FdFlags,
@@ -60,6 +65,14 @@ pub struct ListenOptions {
     /// Address by which clients and other servers reach the server; `None`: the one of `addresses`
     /// that most can reach.
     pub advertised: Option<Address>,
+    /// The cluster that a new data folder joins; `None`: it founds one, or joins that of its peers.
+    pub join: Option<JoinOptions>,
+    /// Whether the server has the group of its data folder, whatever [`EngineSettings`] say.
+    pub has_group_of_folder: bool,
+    /// Whether the server starts though the directory of its cluster has seen a later end of its log.
+    pub accepts_loss: bool,
+    /// Interrupts the start, which may wait for other servers.
+    pub ending: StopFlag,
 }
 
 impl Default for ListenOptions {
@@ -72,6 +85,10 @@ impl Default for ListenOptions {
             peers: PeerOptions::default(),
             clients_max: CLIENTS_MAX,
             advertised: None,
+            join: None,
+            has_group_of_folder: false,
+            accepts_loss: false,
+            ending: StopFlag::default(),
         }
     }
 }
@@ -83,6 +100,7 @@ pub struct Server {
     sockets: SocketServer,
     host: Arc<Host>,
     addresses: Vec<Address>,
+    fatal: FatalError,
     /// Socket files to delete at the end.
     files: Vec<PathBuf>,
 }
@@ -224,28 +242,41 @@ impl Server {
     ) -> Result<Server, Error> {
         // Lock the folder first, for a second server on it would do the harm.
         let folder = folder.map(DataFolder::take).transpose()?;
-        let Listening { listeners, addresses, named, files } = listen.listen()?;
-        let (sink, has_peers) = (SocketReplies::new(), !listen.peers.servers.is_empty());
-        let host = match folder {
-            Some(folder) => {
-                Host::open_with_peers(folder, settings, options, time, sink.clone(), &listen.peers)?
-            }
-            None => Host::in_memory_with_peers(settings, time, sink.clone(), &listen.peers)?,
+        let starting = StartOptions {
+            join: listen.join.as_ref(),
+            has_group_of_folder: listen.has_group_of_folder,
+            accepts_loss: listen.accepts_loss,
+            ending: &listen.ending,
         };
+        let mut start = ServerStart::new(folder, settings, &listen.peers, &starting)?;
+        let Listening { listeners, addresses, named, files } = listen.listen()?;
+        let address = listen.advertised.as_ref().or_else(|| reachable(&named)).cloned();
+        start.enter(&starting, address.as_ref())?;
+        let ServerStart { folder, settings, peers, refused, .. } = start;
+        let (sink, has_peers) = (SocketReplies::new(), !peers.servers.is_empty());
+        let cluster_files = folder.as_ref().map(DataFolder::cluster_files);
+        let host = match folder {
+            Some(folder) => Host::open_with_peers(folder, settings, options, time, sink.clone(), &peers),
+            None => Host::in_memory_with_peers(settings, time, sink.clone(), &peers),
+        };
+        let mut host = host.map_err(|error| reason(&refused, error))?;
+        let (is_encrypted, fatal) = (listen.tls.is_some(), FatalError::default());
         let options = SocketServerOptions {
             server: settings.server,
             credential: listen.credential,
-            peer_credential: listen.peers.credential,
+            peer_credential: peers.credential.clone(),
             tls: listen.tls,
             connections_max: listen.clients_max,
             // A quarter of the memory budget, but enough for one client.
             unfinished_bytes_max: (settings.memory_bytes_max / 4).max(UNFINISHED_BYTES_MAX),
         };
         let core = Arc::clone(host.transport().core());
+        // Before clients come.
+        core.take_commands();
         let sockets = SocketServer::serve(core, sink, listeners, options);
         let sockets =
             sockets.map_err(|error| Error::Internal(format!("no sockets can be served: {error}")))?;
-        match listen.advertised.as_ref().or_else(|| reachable(&named)) {
+        match &address {
             Some(address) => host.transport().core().set_address(&address.to_string()),
             None if has_peers => tracing::warn!(
                 "others cannot find this server: it listens on all interfaces, so give the address at which they \
@@ -253,7 +284,20 @@ impl Server {
             ),
             None => {}
         }
-        Ok(Server { sockets, host: Arc::new(host), addresses, files })
+        host.serve_directory(DirectoryOptions {
+            address: address.map(|address| address.to_string()),
+            is_encrypted,
+            peer_credential: peers.credential,
+            files: cluster_files,
+            fatal: fatal.clone(),
+        })?;
+        Ok(Server { sockets, host: Arc::new(host), addresses, fatal, files })
+    }
+
+    /// Sets what takes the error after which the server must end: its machine was removed from the
+    /// cluster, or started again with a copy of its data folder.
+    pub fn on_fatal(&self, handler: impl FnOnce(Error) + Send + 'static) {
+        self.fatal.handle(Box::new(handler));
     }
 
     /// Returns the addresses, with the ports that the system has chosen.

@@ -20,7 +20,7 @@ struct StopState {
 
 /// Whether a server stops. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct StopFlag(Arc<StopState>);
+pub struct StopFlag(Arc<StopState>);
 
 thread_local! {
     /// The flag of this thread's server.
@@ -28,14 +28,16 @@ thread_local! {
 }
 
 impl StopFlag {
-    pub(crate) fn set(&self) {
+    /// Sets it.
+    pub fn set(&self) {
         let setting = self.0.setting.lock().unwrap_or_else(PoisonError::into_inner);
         self.0.is_set.store(true, Relaxed);
         drop(setting);
         self.0.was_set.notify_all();
     }
 
-    pub(crate) fn is_set(&self) -> bool {
+    /// Returns whether it is set.
+    pub fn is_set(&self) -> bool {
         self.0.is_set.load(Relaxed)
     }
 

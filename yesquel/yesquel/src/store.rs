@@ -6,7 +6,7 @@ use crate::{
     host::{Host, client_number},
 };
 use serde::de::DeserializeOwned;
-use std::{collections::BTreeMap, path::Path, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 use yesquel_client::{Client, SentCounts};
 use yesquel_engine::Caller;
 use yesquel_engine::EngineSettings;
@@ -14,7 +14,10 @@ use yesquel_model::{ClusterId, ClusterMembership, NodeId, ServerId};
 use yesquel_server::{DataFolder, LogOptions, ReplySink, WallTime};
 use yesquel_transport::{Address, SocketOptions, SocketTransport, block_on};
 use yesquel_tree::{SearchCounts, Tree, Trees};
-use yesquel_wire::status::{DirectoryStatus, ServerStatus, TreeNodes};
+use yesquel_wire::{
+    machines::{MachineCommand, ManagementReply},
+    status::{DirectoryStatus, ServerStatus, TreeNodes},
+};
 
 /// The sink of a server without sockets.
 struct NoSocketReplies;
@@ -170,6 +173,35 @@ impl Store {
     /// Returns the groups of the cluster, as the server that was connected to knows them.
     pub fn directory(&self) -> Result<DirectoryStatus, Error> {
         decode_status(&block_on(self.inner.trees.client().directory(self.inner.server))?)
+    }
+
+    /// Issues a token with which one machine may join the cluster until it expires, as a text. The
+    /// connection must be an operator's.
+    pub fn add_machine(&self, expires_in: Duration) -> Result<String, Error> {
+        let expires_in_ms = u64::try_from(expires_in.as_millis()).unwrap_or(u64::MAX);
+        match self.manage(&MachineCommand::Add { expires_in_ms })? {
+            ManagementReply::Token(token) => Ok(token),
+            reply => Err(Error::Internal(format!("the server has answered {reply:?}"))),
+        }
+    }
+
+    /// Removes a machine from the cluster. Its group must have no database. The connection must be an
+    /// operator's.
+    pub fn remove_machine(&self, machine: u32) -> Result<(), Error> {
+        match self.manage(&MachineCommand::Remove { machine })? {
+            ManagementReply::Removed => Ok(()),
+            reply => Err(Error::Internal(format!("the server has answered {reply:?}"))),
+        }
+    }
+
+    fn manage(&self, command: &MachineCommand) -> Result<ManagementReply, Error> {
+        let client = self.inner.trees.client();
+        // Numbers always convert to JSON.
+        let command = serde_json::to_vec(command).unwrap_or_default();
+        match decode_status(&block_on(client.manage(self.inner.server, &command))?)? {
+            ManagementReply::Refused(refusal) => Err(refusal.into()),
+            reply => Ok(reply),
+        }
     }
 
     /// Returns the number of databases at each group that has any.

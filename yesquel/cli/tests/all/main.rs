@@ -8,6 +8,7 @@ mod dump;
 mod export;
 mod import;
 mod interrupts;
+mod joining;
 #[path = "../support/program.rs"]
 mod program;
 #[path = "../../../sqlite/tests/relay/mod.rs"]

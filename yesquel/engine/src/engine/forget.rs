@@ -7,7 +7,10 @@ use crate::{
     record::LogRecord,
 };
 use rustc_hash::FxHashMap;
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 use yesquel_model::{ServerId, Timestamp, TxnId};
 use yesquel_wire::{HorizonReport, SettledReport};
 
@@ -76,6 +79,8 @@ pub(crate) struct ForgetState {
     risen: Option<(u64, Timestamp)>,
     /// What other groups have reported.
     reports: BTreeMap<ServerId, HorizonReport>,
+    /// Groups that have left the cluster for good: they are in doubt about nothing.
+    retired: BTreeSet<ServerId>,
     /// Clients by connection.
     connections: BTreeMap<u64, u64>,
     gone: BTreeMap<u64, GoneClient>,
@@ -126,6 +131,11 @@ impl Engine {
         }
     }
 
+    /// Notes that a group has left the cluster for good. Ends do not wait for it any more.
+    pub fn retire_group(&mut self, server: ServerId) {
+        self.forget.retired.insert(server);
+    }
+
     /// Forgets what may be forgotten.
     pub(super) fn tick_forgetting(&mut self, now: Now, last: Timestamp, effects: &mut Effects) {
         for client in self.outcomes.large_reports() {
@@ -174,7 +184,7 @@ impl Engine {
             let report = state.reports.get(&server);
             let is_reported = report
                 .is_some_and(|report| birth < report.horizon && report.prepared.binary_search(&txn).is_err());
-            server == us || says_so || is_reported
+            server == us || says_so || is_reported || state.retired.contains(&server)
         };
         let is_over = |txn: TxnId, birth, participants: &[ServerId]| {
             participants.iter().all(|server| has_ended(*server, txn, birth))
@@ -256,6 +266,7 @@ impl Engine {
             let ended = self.forget.ended.get(&TxnId { client, number });
             let is_open =
                 |server: &&ServerId| **server != us && !ended.is_some_and(|ended| ended.contains(server));
+            let is_open = |server: &&ServerId| is_open(server) && !self.forget.retired.contains(server);
             for server in end.participants.iter().filter(is_open) {
                 let transactions = Vec::new();
                 let query = asked.entry(*server);

@@ -328,9 +328,11 @@ impl Engine {
                 return Ok((needs_lsn, durability));
             }
             // The driver answers these; it knows more.
-            Request::Inspect { .. } | Request::InspectAfter { .. } | Request::Directory => {
-                Reply::Report(b"{}")
-            }
+            Request::Inspect { .. }
+            | Request::InspectAfter { .. }
+            | Request::Directory
+            | Request::Join { .. }
+            | Request::Manage { .. } => Reply::Report(b"{}"),
             Request::Take { node, count, above } => {
                 if node.tree == TreeId::default() {
                     // Numbers that are unique in the cluster are never given out twice.

@@ -35,6 +35,13 @@ impl Engine {
         self.peers_heard_ms.insert(server, now.uptime_ms);
     }
 
+    /// Keeps snapshots that are not held for so long at least, from now on: a server that has joined
+    /// needs time to report what its clients hold.
+    pub fn raise_grace(&mut self, grace_ms: u64) {
+        self.settings.grace_ms = self.settings.grace_ms.max(grace_ms);
+        self.snapshots.raise_grace(grace_ms);
+    }
+
     /// Releases what servers hold that have been silent for too long.
     pub(crate) fn expire_peers(&mut self, now: Now) {
         let silent = |heard_ms: u64| heard_ms + SILENT_MS_MAX <= now.uptime_ms;

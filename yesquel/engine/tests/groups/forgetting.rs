@@ -57,6 +57,22 @@ fn an_end_is_kept_until_the_other_participants_have_reported() {
     assert_eq!(decoded(&answer), Reply::Done);
 }
 
+/// A group that has left for good reports no more: nothing waits for it.
+#[test]
+fn an_end_does_not_wait_for_a_retired_group() {
+    let mut groups = Groups::new(2);
+    let at = groups.voted(0, txn(1, 1), b"a", &BOTH);
+    groups.voted(1, txn(1, 1), b"a", &BOTH);
+    groups.decide(0, txn(1, 1), Decision::Commit(at), &BOTH);
+    groups.decide(1, txn(1, 1), Decision::Commit(at), &BOTH);
+    groups.groups[1].is_down = true;
+    groups.pass(LONG_MS);
+    assert_eq!(groups.ends(0), 1);
+    groups.groups[0].engine.retire_group(ServerId(1));
+    groups.pass(2_000);
+    assert_eq!(groups.ends(0), 0);
+}
+
 /// Forced no-votes and ends that recovery has found go as well.
 #[test]
 fn ends_of_refusals_are_forgotten() {

@@ -6,7 +6,7 @@ use yesquel_engine::{AddressedReply, Caller, ReplyDurability};
 use yesquel_model::{GroupEpoch, ServerId};
 use yesquel_wire::{
     Destination, GroupLocation, Reply,
-    status::{DirectoryStatus, GroupStatus},
+    status::{DirectoryStatus, GroupStatus, MachineState},
 };
 
 impl GroupCore {
@@ -51,7 +51,31 @@ impl GroupCore {
         let own = GroupStatus { group: self.engine.server().0, address: self.locations.own().to_owned() };
         let mut groups: Vec<_> = self.locations.others().chain([own]).collect();
         groups.sort_by_key(|known| known.group);
-        DirectoryStatus { groups }
+        let (version, machines) = (self.locations.version(), self.locations.machines().to_vec());
+        DirectoryStatus { groups, version, machines }
+    }
+
+    /// Takes a copy of the directory, which was read from the home group.
+    pub fn install_directory(&mut self, directory: DirectoryStatus) {
+        let own = self.engine.server();
+        for machine in &directory.machines {
+            if machine.state == MachineState::Removed {
+                self.watch.forget(ServerId(machine.group));
+                self.engine.retire_group(ServerId(machine.group));
+            }
+        }
+        self.locations.install(own, directory);
+    }
+
+    /// Whether another server has seen a later version of the directory.
+    pub fn is_directory_outdated(&self) -> bool {
+        self.locations.is_outdated()
+    }
+
+    /// Sets the number of the other servers, of which some have joined or left. Unlike after
+    /// [`compare_with`](Self::compare_with), a group that serves goes on.
+    pub fn set_peers(&mut self, peers: usize) {
+        self.watch.set_peers(peers);
     }
 
     /// Returns the address of another group; empty: none is known.

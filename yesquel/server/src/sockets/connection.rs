@@ -6,7 +6,7 @@ use super::{
     socket_replies::SocketReplies,
     stream::{ReadOutcome, SocketStream},
 };
-use crate::core::CoreSession;
+use crate::{core::CoreSession, token_proof::is_authentic};
 use mio::event::Event;
 use std::io;
 use subtle::ConstantTimeEq;
@@ -15,7 +15,7 @@ use yesquel_engine::Caller;
 use yesquel_model::{ClusterMembership, ServerId, Timestamp};
 use yesquel_node::{ClockState, ConnectionReplies};
 use yesquel_wire::{
-    ClientHeartbeat, Destination, Malformed, Request,
+    ClientHeartbeat, Destination, JoinToken, Malformed, Request,
     frame::{FrameError, Inbox},
     greeting::{Denial, GreetingError, Hello, LANE, Role, VERSIONS, Welcome, common_version, is_watcher},
 };
@@ -121,10 +121,13 @@ impl AdmissionPolicy {
         // In constant time, so that the timing of a refusal does not reveal a prefix.
         let own = match hello.role {
             Role::Client => &self.credential,
-            Role::Peer if self.peer_credential.is_none() && self.credential.is_some() => {
+            Role::Peer | Role::Operator | Role::Joiner
+                if self.peer_credential.is_none() && self.credential.is_some() =>
+            {
                 return Err(Denial::Credential);
             }
-            Role::Peer => &self.peer_credential,
+            Role::Joiner => return self.judge_token(hello.credential).map(|()| version),
+            Role::Peer | Role::Operator => &self.peer_credential,
         };
         let is_known = own.as_ref().is_none_or(|own| own.ct_eq(hello.credential).into());
         if !is_known {
@@ -135,6 +138,22 @@ impl AdmissionPolicy {
                 Err(Denial::OtherCluster(self.membership.cluster))
             }
             _ => Ok(version),
+        }
+    }
+}
+
+impl AdmissionPolicy {
+    /// Checks that servers of this cluster have issued a token. The home group knows whether it is
+    /// still valid.
+    fn judge_token(&self, token: &[u8]) -> Result<(), Denial> {
+        let token = JoinToken::decode(token).ok();
+        let token = token.filter(|token| is_authentic(token, self.peer_credential.as_deref()));
+        match token.map(|token| token.cluster) {
+            None => Err(Denial::Credential),
+            Some(cluster) if cluster != self.membership.cluster => {
+                Err(Denial::OtherCluster(self.membership.cluster))
+            }
+            Some(_) => Ok(()),
         }
     }
 }

@@ -181,6 +181,7 @@ fn a_wrong_epoch_of_a_peer_harms_no_group() {
         horizon: HorizonReport { horizon: Timestamp::ZERO, prepared: Vec::new() },
         epoch: GroupEpoch { era: u32::MAX, index: u64::MAX },
         address: addresses[0].to_string().into(),
+        directory: 0,
     };
     let transport = connect(&[&addresses[1]], Role::Client).unwrap();
     let client = Client::new(&transport, 77);

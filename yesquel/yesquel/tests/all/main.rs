@@ -10,6 +10,7 @@ mod connecting;
 mod hermitage;
 mod histories;
 mod identity;
+mod joining;
 mod large;
 mod lease_turns;
 mod leases;

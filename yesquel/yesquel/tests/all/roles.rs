@@ -3,23 +3,55 @@
 use crate::peers::{Cluster, SERVERS, birth, node, operations};
 use yesquel::{ConnectError, Denial, Timestamp, TreeId, TxnId};
 use yesquel_model::{GroupEpoch, KeyRange};
+use yesquel_server::issue_token;
 use yesquel_transport::{Transport, block_on};
 use yesquel_wire::{
     ByteWriter, Decision, Expect, HorizonReport, Operations, Participants, PeerReport, Question, Questions,
     Request, TransactionList, WriteOperation, greeting::Role,
 };
 
-const ROLES: [(Role, &[u8]); 2] = [(Role::Client, b"client"), (Role::Peer, b"peer")];
+const ROLES: [(Role, &[u8]); 3] =
+    [(Role::Client, b"client"), (Role::Peer, b"peer"), (Role::Operator, b"peer")];
 const OWN: u64 = 9;
 const OTHER: u64 = 8;
 
-/// Name, bytes, and whether a client may send it.
-type Message = (String, Vec<u8>, bool);
+/// The roles that may send a message, beside servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Senders {
+    /// Clients and operators.
+    All,
+    Operators,
+    /// Machines that join.
+    Joiners,
+    None,
+}
 
-fn message(request: &Request<'_>, is_for_clients: bool) -> Message {
+impl Senders {
+    fn of_clients(is_for_clients: bool) -> Senders {
+        if is_for_clients { Senders::All } else { Senders::None }
+    }
+
+    fn include(self, role: Role) -> bool {
+        match role {
+            Role::Peer => true,
+            Role::Joiner => self == Senders::Joiners,
+            Role::Operator => matches!(self, Senders::All | Senders::Operators),
+            Role::Client => self == Senders::All,
+        }
+    }
+}
+
+/// Name, bytes, and what may send it.
+type Message = (String, Vec<u8>, Senders);
+
+fn encoded(request: &Request<'_>, senders: Senders) -> Message {
     let mut bytes = Vec::new();
     request.write(&mut ByteWriter(&mut bytes));
-    (format!("{request:?}"), bytes, is_for_clients)
+    (format!("{request:?}"), bytes, senders)
+}
+
+fn message(request: &Request<'_>, is_for_clients: bool) -> Message {
+    encoded(request, Senders::of_clients(is_for_clients))
 }
 
 /// Messages that name a transaction.
@@ -79,6 +111,7 @@ fn messages() -> Vec<Message> {
         horizon: HorizonReport::default(),
         epoch: GroupEpoch::FIRST,
         address: Box::default(),
+        directory: 0,
     };
     let (tree, node) = (TreeId::new(1).unwrap(), node(SERVERS[0]));
     let for_all = [
@@ -96,10 +129,35 @@ fn messages() -> Vec<Message> {
     let mut all: Vec<Message> = for_all.iter().map(|request| message(request, true)).collect();
     all.extend(for_servers.iter().map(|request| message(request, false)));
     all.extend([OWN, OTHER].map(|client| message(&ended(client), false)));
-    all.push(("a report".to_owned(), report.encode(), false));
+    all.push(("a report".to_owned(), report.encode(), Senders::None));
+    all.push(encoded(&Request::Join { request: b"{}" }, Senders::Joiners));
+    all.push(encoded(&Request::Manage { command: b"{}" }, Senders::Operators));
     all.extend(of_transaction(OWN, true));
     all.extend(of_transaction(OTHER, false));
     all
+}
+
+/// The credential of servers also signs tokens: those of a client, or of another cluster, are refused
+/// in the greeting.
+#[test]
+fn a_token_must_be_signed_by_the_cluster() {
+    let cluster = Cluster::start(Some(b"client"), Some(b"peer"));
+    let own = cluster.connect(OWN, b"peer", Role::Peer).unwrap().membership().cluster;
+    let other = yesquel::ClusterId([9; 16]);
+    for (cluster_of_token, signed_by) in [(own, Some(&b"client"[..])), (own, None), (other, Some(b"peer"))] {
+        let token = issue_token(cluster_of_token, false, u64::MAX, signed_by).unwrap();
+        match cluster.connect(OWN, &token.encode(), Role::Joiner) {
+            Err(ConnectError::Denied { denial: Denial::Credential, .. }) => assert_eq!(cluster_of_token, own),
+            Err(ConnectError::Denied { denial: Denial::OtherCluster(found), .. }) => {
+                assert_eq!((cluster_of_token, found), (other, own));
+            }
+            result => panic!("{result:?}"),
+        }
+    }
+    for credential in [&b"peer"[..], b"client", b""] {
+        let result = cluster.connect(OWN, credential, Role::Joiner);
+        assert!(matches!(result, Err(ConnectError::Denied { denial: Denial::Credential, .. })), "{result:?}");
+    }
 }
 
 #[test]
@@ -123,11 +181,18 @@ fn a_credential_is_for_one_role() {
 fn every_message_is_for_some_roles() {
     let cluster = Cluster::start(Some(b"client"), Some(b"peer"));
     for (role, credential) in ROLES {
-        for (name, bytes, is_for_clients) in messages() {
+        for (name, bytes, senders) in messages() {
             let connection = cluster.connect(OWN, credential, role).unwrap();
             let answer = block_on(connection.call(SERVERS[0], &bytes));
-            assert_eq!(answer.is_ok(), is_for_clients || role == Role::Peer, "{role:?}: {name}: {answer:?}");
+            assert_eq!(answer.is_ok(), senders.include(role), "{role:?}: {name}: {answer:?}");
         }
+    }
+    let own = cluster.connect(OWN, b"peer", Role::Peer).unwrap().membership().cluster;
+    let token = issue_token(own, false, u64::MAX, Some(b"peer")).unwrap().encode();
+    for (name, bytes, senders) in messages() {
+        let connection = cluster.connect(OWN, &token, Role::Joiner).unwrap();
+        let answer = block_on(connection.call(SERVERS[0], &bytes));
+        assert_eq!(answer.is_ok(), senders.include(Role::Joiner), "{name}: {answer:?}");
     }
     // The server serves on.
     assert!(cluster.connect(OWN, b"client", Role::Client).is_ok());

@@ -1,0 +1,144 @@
+//! Start of a machine that the directory knows: a copy of its data folder is refused.
+//! `docs/yesquel/cluster/directory.md` has the rules.
+
+use crate::{
+    Error,
+    any_transport::AnyTransport,
+    catalog::Catalog,
+    directory::{Directory, EnteredStart},
+    host::client_number,
+    peers::{PeerOptions, socket_options},
+    stop_flag::StopFlag,
+};
+use std::time::Duration;
+use yesquel_client::Client;
+use yesquel_model::ServerId;
+use yesquel_server::{DataFolder, MachineIdentity, MachineStart};
+use yesquel_transport::{Address, SocketTransport, block_on};
+use yesquel_tree::Trees;
+use yesquel_wire::status::{DirectoryStatus, MachineState};
+
+/// Pause between attempts to reach the home group.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Adds what a data folder knows of its cluster: the other servers, and their credential. Returns
+/// whether the folder has a copy of the directory.
+pub(crate) fn add_stored(folder: &DataFolder, own: ServerId, peers: &mut PeerOptions) -> Result<bool, Error> {
+    let files = folder.cluster_files();
+    if peers.credential.is_none() {
+        peers.credential = files.peer_credential()?;
+    }
+    let Some(json) = files.directory()? else { return Ok(false) };
+    let directory: DirectoryStatus = serde_json::from_slice(&json).map_err(|_| files.damaged_directory())?;
+    let gone = |group: u16| {
+        let is_gone = |state| matches!(state, MachineState::Joining | MachineState::Removed);
+        directory.machines.iter().any(|machine| machine.group == group && is_gone(machine.state))
+    };
+    let machines = directory.machines.iter().map(|machine| (machine.group, &machine.address));
+    let groups = directory.groups.iter().map(|group| (group.group, &group.address));
+    for (group, address) in machines.chain(groups).filter(|(group, _)| !gone(*group)) {
+        let is_known = peers.servers.iter().any(|(known, _)| known.0 == group);
+        if let (false, true, Ok(address)) = (is_known, group != own.0, address.parse()) {
+            peers.servers.push((ServerId(group), address));
+        }
+    }
+    Ok(true)
+}
+
+/// What the directory knows of a machine that starts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EnteredMachine {
+    pub(crate) start: MachineStart,
+    /// Records of its group's log that were on disk some seconds before it ended.
+    pub(crate) log_end: u64,
+}
+
+/// A machine that starts, and its way to the home group.
+pub(crate) struct CheckedStart {
+    identity: MachineIdentity,
+    peers: PeerOptions,
+    trees: Trees<AnyTransport>,
+    ending: StopFlag,
+}
+
+impl CheckedStart {
+    pub(crate) fn new(
+        identity: MachineIdentity,
+        peers: &PeerOptions,
+        ending: &StopFlag,
+    ) -> Result<CheckedStart, Error> {
+        let client = client_number();
+        let groups = peers.servers.iter().map(|(group, address)| (*group, address));
+        let options = socket_options(peers, None);
+        let transport = SocketTransport::to_groups(groups, client, identity.membership, options)?;
+        let trees = Trees::new(Client::new(AnyTransport::Sockets(transport), client));
+        Ok(CheckedStart { identity, peers: peers.clone(), trees, ending: ending.clone() })
+    }
+
+    /// Asks the home group until it answers: the others start when it serves.
+    fn until_answered<T>(&self, mut ask: impl FnMut(Directory<'_>) -> Result<T, Error>) -> Result<T, Error> {
+        let _guard = self.ending.cancel_calls();
+        let (membership, mut has_told) = (self.identity.membership, false);
+        loop {
+            let catalog = Catalog { trees: &self.trees, group: membership.home_group };
+            match ask(Directory { catalog, cluster: membership.cluster }) {
+                Ok(answer) => return Ok(answer),
+                Err(error) if self.ending.is_set() => return Err(error),
+                Err(error) => {
+                    if !std::mem::replace(&mut has_told, true) {
+                        let home_group = membership.home_group.0;
+                        tracing::warn!(home_group, %error, "waiting for the home group, which has the directory");
+                    }
+                    self.ending.pause(PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Returns what the directory knows. Fails if the folder is a copy, the machine was removed, or it
+    /// answers at its address.
+    pub(crate) fn entered(&self, folder: &DataFolder) -> Result<Option<EnteredMachine>, Error> {
+        let (machine, known) = (self.identity.machine, folder.known_starts()?);
+        match self.until_answered(|directory| block_on(directory.entered(machine, &known)))? {
+            // A machine of `--peer` enters itself later.
+            EnteredStart::Absent => Ok(None),
+            EnteredStart::Removed => Err(Error::MachineRemoved { machine }),
+            EnteredStart::Other { incarnation } => {
+                let folder = folder.path().to_owned();
+                Err(Error::CopiedFolder { folder, machine, incarnation })
+            }
+            EnteredStart::Known { start, address, log_end } => match address.parse() {
+                Ok(address) if start.incarnation > 0 && self.answers(&address) => {
+                    Err(Error::MachineRuns { machine, address })
+                }
+                _ => Ok(Some(EnteredMachine { start, log_end })),
+            },
+        }
+    }
+
+    /// Whether this machine answers at an address.
+    fn answers(&self, address: &Address) -> bool {
+        let options = socket_options(&self.peers, Some(self.identity.membership.cluster));
+        let connection = SocketTransport::connect(std::slice::from_ref(address), client_number(), options);
+        connection.is_ok_and(|connection| connection.servers().next() == Some(self.identity.group))
+    }
+
+    /// Enters the start after the one that the directory knows, of a machine with so many log records.
+    pub(crate) fn enter(
+        &self,
+        folder: &mut DataFolder,
+        before: MachineStart,
+        address: Option<&str>,
+        log_end: u64,
+    ) -> Result<MachineStart, Error> {
+        let (machine, start) = (self.identity.machine, folder.propose_start(before)?);
+        let enter = |directory: Directory<'_>| {
+            block_on(directory.enter_start(machine, before, start, (address, log_end)))
+        };
+        if self.until_answered(enter)? {
+            return Ok(start);
+        }
+        let (folder, incarnation) = (folder.path().to_owned(), start.incarnation);
+        Err(Error::CopiedFolder { folder, machine, incarnation })
+    }
+}

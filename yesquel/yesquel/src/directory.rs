@@ -1,0 +1,528 @@
+//! Directory: the machines and groups of the cluster, in the tree of the [catalog](crate::catalog).
+//! `docs/yesquel/cluster/directory.md` has the rules.
+//!
+//! ```text
+//! c                    -> cluster, version of the directory; changed by each change of M and G
+//! M NUMBER             -> machine: its group, address, state and last start
+//! G NUMBER             -> group: its machine and state
+//! L NUMBER             -> records of the group's log that were on disk some seconds ago, 8 bytes
+//! j DIGEST             -> token with which a machine joins: when it expires, the machine that used it
+//! ```
+//!
+//! Numbers of machines (4 bytes) and groups (2 bytes) are big-endian; values are JSON, of which later
+//! releases may have more fields.
+
+use crate::{
+    Error,
+    any_transport::AnyTransport,
+    catalog::{Catalog, DATABASE},
+    directory_entries::{
+        CLUSTER, ClusterEntry, GROUP, GroupEntry, GroupState, MACHINE, MachineEntry, TOKEN, TokenEntry,
+        TokenUse, decode, encode, group_key, log_end_key, machine_key, nonce_text, token_key,
+    },
+};
+use serde::{Serialize, de::DeserializeOwned};
+use yesquel_model::{ClusterId, KeyRange, LocalId, NodeId, ServerId, TreeId};
+use yesquel_server::{MachineIdentity, MachineStart};
+use yesquel_tree::{Tree, TreeTransaction, Trees};
+use yesquel_wire::{
+    machines::ManagementRefusal,
+    status::{DirectoryStatus, MachineState, MachineStatus},
+};
+
+/// Counters that number machines and groups.
+const MACHINE_NUMBERS: LocalId = LocalId(17);
+const GROUP_NUMBERS: LocalId = LocalId(18);
+
+/// How long a token is kept after its time, in milliseconds, so that its refusal can name the reason.
+const TOKEN_KEPT_MS: u64 = 7 * 86_400_000;
+
+/// Maximum number of attempts of a transaction that loses to others.
+const ATTEMPTS_MAX: usize = 100;
+
+/// Why a change of the directory has no effect.
+#[derive(Debug)]
+pub(crate) enum DirectoryError {
+    Refused(ManagementRefusal),
+    Failed(Error),
+}
+
+impl From<DirectoryError> for Error {
+    fn from(error: DirectoryError) -> Error {
+        match error {
+            DirectoryError::Refused(refusal) => Error::Management(refusal),
+            DirectoryError::Failed(error) => error,
+        }
+    }
+}
+
+impl From<Error> for DirectoryError {
+    fn from(error: Error) -> DirectoryError {
+        DirectoryError::Failed(error)
+    }
+}
+
+impl From<yesquel_tree::TreeError> for DirectoryError {
+    fn from(error: yesquel_tree::TreeError) -> DirectoryError {
+        DirectoryError::Failed(error.into())
+    }
+}
+
+impl From<ManagementRefusal> for DirectoryError {
+    fn from(refusal: ManagementRefusal) -> DirectoryError {
+        DirectoryError::Refused(refusal)
+    }
+}
+
+/// A machine that asks to join.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Joiner<'a> {
+    /// Digest of its token, and when that expires.
+    pub(crate) digest: [u8; 32],
+    pub(crate) expires_ms: u64,
+    /// Number of its folder.
+    pub(crate) folder: u128,
+    pub(crate) address: &'a str,
+    /// Groups of the cluster that may not be in the directory.
+    pub(crate) known: &'a [ServerId],
+    /// The present, in milliseconds since 1970.
+    pub(crate) now_ms: u64,
+}
+
+/// Numbers that a machine has got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MachineNumbers {
+    pub(crate) machine: u32,
+    pub(crate) group: ServerId,
+}
+
+/// What the directory says about the start of a machine.
+#[derive(Debug)]
+pub(crate) enum EnteredStart {
+    /// It knows this start of the folder, this address, and so many records of the group's log.
+    Known { start: MachineStart, address: String, log_end: u64 },
+    /// Another process has started since, with a copy of the folder.
+    Other { incarnation: u64 },
+    /// The machine was removed.
+    Removed,
+    /// It has no entry.
+    Absent,
+}
+
+/// Directory of a cluster, at its home group.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Directory<'a> {
+    pub(crate) catalog: Catalog<'a>,
+    pub(crate) cluster: ClusterId,
+}
+
+type Transaction<'a> = TreeTransaction<'a, AnyTransport>;
+
+impl<'a> Directory<'a> {
+    fn trees(&self) -> &'a Trees<AnyTransport> {
+        self.catalog.trees
+    }
+
+    fn tree(&self) -> Tree {
+        self.catalog.tree()
+    }
+
+    async fn entry<T: DeserializeOwned>(
+        &self,
+        transaction: &mut Transaction<'a>,
+        key: &[u8],
+    ) -> Result<Option<T>, Error> {
+        transaction.get(self.tree(), key).await?.map(|value| decode(&value)).transpose()
+    }
+
+    fn put(
+        &self,
+        transaction: &mut Transaction<'a>,
+        key: &[u8],
+        entry: &impl Serialize,
+    ) -> Result<(), Error> {
+        Ok(transaction.put(self.tree(), key, &encode(entry)?)?)
+    }
+
+    /// Returns the entries whose keys begin with a byte, with the rest of their keys.
+    async fn list<T: DeserializeOwned>(
+        &self,
+        transaction: &mut Transaction<'a>,
+        kind: u8,
+    ) -> Result<Vec<(Box<[u8]>, T)>, Error> {
+        let (mut all, mut cursor) = (Vec::new(), transaction.cursor(self.tree()));
+        let mut next = cursor.seek(transaction, &[kind]).await?;
+        while let Some((key, value)) = next {
+            let Some(rest) = key.strip_prefix(&[kind]) else { break };
+            all.push((rest.into(), decode(&value)?));
+            next = cursor.next(transaction).await?;
+        }
+        Ok(all)
+    }
+
+    async fn machines(&self, transaction: &mut Transaction<'a>) -> Result<Vec<(u32, MachineEntry)>, Error> {
+        let damaged = || Error::Internal("the directory is damaged: a machine has no number".to_owned());
+        let number = |key: &[u8]| key.try_into().map(u32::from_be_bytes).map_err(|_| damaged());
+        let all = self.list(transaction, MACHINE).await?;
+        all.into_iter().map(|(key, entry)| Ok((number(&key)?, entry))).collect()
+    }
+
+    /// Raises the version of the directory. All changes conflict here, so that each sees the others.
+    async fn raise_version(&self, transaction: &mut Transaction<'a>) -> Result<(), Error> {
+        let before: ClusterEntry = self.entry(transaction, CLUSTER).await?.unwrap_or_default();
+        let (cluster, version) = (self.cluster.to_string(), before.version + 1);
+        self.put(transaction, CLUSTER, &ClusterEntry { cluster, version })
+    }
+
+    /// Reads the directory.
+    pub(crate) async fn read(&self) -> Result<DirectoryStatus, Error> {
+        let mut transaction = self.trees().begin();
+        let cluster: Option<ClusterEntry> = self.entry(&mut transaction, CLUSTER).await?;
+        let machines = self.machines(&mut transaction).await?;
+        let machines = machines.into_iter().map(|(machine, entry)| {
+            let MachineEntry { group, address, state, incarnation, .. } = entry;
+            MachineStatus { machine, group, address, state, incarnation }
+        });
+        let version = cluster.map_or(0, |cluster| cluster.version);
+        Ok(DirectoryStatus { groups: Vec::new(), version, machines: machines.collect() })
+    }
+
+    /// Enters a token. Deletes those whose time was over long ago.
+    pub(crate) async fn add_token(
+        &self,
+        digest: &[u8; 32],
+        expires_ms: u64,
+        now_ms: u64,
+    ) -> Result<(), Error> {
+        let entered = self.repeat(async || {
+            let mut transaction = self.trees().begin();
+            let tokens: Vec<(_, TokenEntry)> = self.list(&mut transaction, TOKEN).await?;
+            let is_old = |entry: &TokenEntry| entry.expires_ms.saturating_add(TOKEN_KEPT_MS) < now_ms;
+            for (key, _) in tokens.iter().filter(|(_, entry)| is_old(entry)) {
+                transaction.delete(self.tree(), &[&[TOKEN][..], key].concat())?;
+            }
+            let entry = TokenEntry { expires_ms, used_by: None };
+            self.put(&mut transaction, &token_key(digest), &entry)?;
+            // Machines that are not in the directory enter themselves once it has a version.
+            if self.entry::<ClusterEntry>(&mut transaction, CLUSTER).await?.is_none() {
+                self.raise_version(&mut transaction).await?;
+            }
+            transaction.commit().await?;
+            Ok(())
+        });
+        Ok(entered.await?)
+    }
+
+    /// Repeats a transaction that loses to others.
+    async fn repeat<T>(
+        &self,
+        mut attempt: impl AsyncFnMut() -> Result<T, DirectoryError>,
+    ) -> Result<T, DirectoryError> {
+        let mut attempts = 1;
+        loop {
+            match attempt().await {
+                Err(DirectoryError::Failed(Error::Conflict(_) | Error::Exists))
+                    if attempts < ATTEMPTS_MAX =>
+                {
+                    attempts += 1;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Gives a machine its numbers, and its token's use to its folder. The same folder gets the same
+    /// numbers again.
+    pub(crate) async fn join(&self, joiner: Joiner<'_>) -> Result<MachineNumbers, DirectoryError> {
+        let mut fresh = None;
+        let folder = nonce_text(joiner.folder);
+        self.repeat(async || {
+            let mut transaction = self.trees().begin();
+            let key = token_key(&joiner.digest);
+            let token: Option<TokenEntry> = self.entry(&mut transaction, &key).await?;
+            let token = token.ok_or(ManagementRefusal::UnknownToken)?;
+            if let Some(TokenUse { machine, folder: by }) = token.used_by {
+                if by != folder {
+                    return Err(ManagementRefusal::UsedToken { machine }.into());
+                }
+                let entry: Option<MachineEntry> = self.entry(&mut transaction, &machine_key(machine)).await?;
+                return match entry {
+                    Some(entry) if entry.state != MachineState::Removed => {
+                        Ok(MachineNumbers { machine, group: ServerId(entry.group) })
+                    }
+                    _ => Err(ManagementRefusal::RemovedMachine { machine }.into()),
+                };
+            }
+            if joiner.expires_ms <= joiner.now_ms {
+                return Err(ManagementRefusal::ExpiredToken.into());
+            }
+            let numbers = match fresh {
+                Some(numbers) => numbers,
+                // Those of a failed attempt are unused.
+                None => *fresh.insert(self.new_numbers(&mut transaction, joiner.known).await?),
+            };
+            let MachineNumbers { machine, group } = numbers;
+            let used_by = Some(TokenUse { machine, folder: folder.clone() });
+            self.put(&mut transaction, &key, &TokenEntry { used_by, ..token })?;
+            let mut entry = MachineEntry {
+                group: group.0,
+                address: joiner.address.to_owned(),
+                state: MachineState::Joining,
+                ..MachineEntry::default()
+            };
+            entry.set_start(MachineStart { incarnation: 0, nonce: joiner.folder });
+            self.put(&mut transaction, &machine_key(machine), &entry)?;
+            self.put(&mut transaction, &group_key(group), &GroupEntry { machine, state: GroupState::New })?;
+            self.raise_version(&mut transaction).await?;
+            transaction.commit().await?;
+            Ok(numbers)
+        })
+        .await
+    }
+
+    /// Takes a number of a machine and one of a group, above all that are known.
+    async fn new_numbers(
+        &self,
+        transaction: &mut Transaction<'a>,
+        known: &[ServerId],
+    ) -> Result<MachineNumbers, DirectoryError> {
+        let machines = self.machines(transaction).await?;
+        let groups: Vec<(_, GroupEntry)> = self.list(transaction, GROUP).await?;
+        let number = |key: &[u8]| key.try_into().map(u16::from_be_bytes).ok();
+        let groups = groups.iter().filter_map(|(key, _)| number(key));
+        let home = self.catalog.group;
+        let groups = groups.chain(known.iter().chain([&home]).map(|group| group.0));
+        let group_max = groups.max().unwrap_or_default();
+        // A machine of `--peer` has the number of its group plus one.
+        let machine_max = machines.iter().map(|(machine, _)| *machine).max().unwrap_or_default();
+        let machine_max = machine_max.max(u32::from(group_max) + 1);
+        let counter = |local| NodeId { tree: TreeId::default(), server: home, local };
+        let client = self.trees().client();
+        let group =
+            client.take(counter(GROUP_NUMBERS), 1, u64::from(group_max)).await.map_err(Error::from)?;
+        let group = u16::try_from(group).map_err(|_| ManagementRefusal::NoGroupNumbers)?;
+        let machine = client.take(counter(MACHINE_NUMBERS), 1, u64::from(machine_max)).await;
+        let machine = u32::try_from(machine.map_err(Error::from)?);
+        let machine = machine.map_err(|_| ManagementRefusal::NoGroupNumbers)?;
+        Ok(MachineNumbers { machine, group: ServerId(group) })
+    }
+
+    /// Compares the starts that a folder knows with the entry of its machine.
+    pub(crate) async fn entered(&self, machine: u32, known: &[MachineStart]) -> Result<EnteredStart, Error> {
+        let mut transaction = self.trees().begin();
+        let entry: Option<MachineEntry> = self.entry(&mut transaction, &machine_key(machine)).await?;
+        Ok(match entry {
+            None => EnteredStart::Absent,
+            Some(entry) if entry.state == MachineState::Removed => EnteredStart::Removed,
+            Some(entry) => match entry.start().filter(|start| known.contains(start)) {
+                Some(start) => {
+                    let log_end = self.log_end(&mut transaction, ServerId(entry.group)).await?;
+                    EnteredStart::Known { start, address: entry.address, log_end }
+                }
+                None => EnteredStart::Other { incarnation: entry.incarnation },
+            },
+        })
+    }
+
+    async fn log_end(&self, transaction: &mut Transaction<'a>, group: ServerId) -> Result<u64, Error> {
+        let value = transaction.get(self.tree(), &log_end_key(group)).await?;
+        let damaged =
+            || Error::Internal("the directory is damaged: the end of a log is no number".to_owned());
+        value.map_or(Ok(0), |value| (*value).try_into().map(u64::from_be_bytes).map_err(|_| damaged()))
+    }
+
+    /// Notes how many records of a group's log are on disk.
+    pub(crate) async fn note_log_end(&self, group: ServerId, log_end: u64) -> Result<(), Error> {
+        let noted = self.repeat(async || {
+            let mut transaction = self.trees().begin();
+            transaction.put(self.tree(), &log_end_key(group), &log_end.to_be_bytes())?;
+            transaction.commit().await?;
+            Ok(())
+        });
+        Ok(noted.await?)
+    }
+
+    /// Enters a start of a machine in place of the one `before`. Returns `false` if the entry has
+    /// another one.
+    pub(crate) async fn enter_start(
+        &self,
+        machine: u32,
+        before: MachineStart,
+        start: MachineStart,
+        (address, log_end): (Option<&str>, u64),
+    ) -> Result<bool, Error> {
+        let entered = self.repeat(async || {
+            let mut transaction = self.trees().begin();
+            let key = machine_key(machine);
+            let entry: Option<MachineEntry> = self.entry(&mut transaction, &key).await?;
+            let Some(mut entry) = entry.filter(|entry| entry.state != MachineState::Removed) else {
+                return Ok(false);
+            };
+            match entry.start() {
+                // The reply to a former attempt was lost.
+                Some(entered) if entered == start => return Ok(true),
+                Some(entered) if entered == before => {}
+                _ => return Ok(false),
+            }
+            entry.set_start(start);
+            entry.state = MachineState::Serving;
+            if let Some(address) = address {
+                entry.address = address.to_owned();
+            }
+            self.put(&mut transaction, &key, &entry)?;
+            let group = GroupEntry { machine, state: GroupState::Serving };
+            self.put(&mut transaction, &group_key(ServerId(entry.group)), &group)?;
+            let log_end_key = log_end_key(ServerId(entry.group));
+            transaction.put(self.tree(), &log_end_key, &log_end.to_be_bytes())?;
+            self.raise_version(&mut transaction).await?;
+            transaction.commit().await?;
+            Ok(true)
+        });
+        Ok(entered.await?)
+    }
+
+    /// Enters a machine that has not joined by a token, or whose address or start differs. Returns
+    /// whether it has changed the directory.
+    pub(crate) async fn register(&self, identity: &MachineIdentity, address: &str) -> Result<bool, Error> {
+        let MachineIdentity { machine, group, start, .. } = *identity;
+        let registered = self.repeat(async || {
+            let mut transaction = self.trees().begin();
+            let before: Option<MachineEntry> = self.entry(&mut transaction, &machine_key(machine)).await?;
+            let mut entry = MachineEntry {
+                group: group.0,
+                address: address.to_owned(),
+                state: MachineState::Serving,
+                ..MachineEntry::default()
+            };
+            entry.set_start(start);
+            let is_removed = before.as_ref().is_some_and(|before| before.state == MachineState::Removed);
+            if is_removed || before == Some(entry.clone()) {
+                return Ok(false);
+            }
+            self.put(&mut transaction, &machine_key(machine), &entry)?;
+            let state = GroupState::Serving;
+            self.put(&mut transaction, &group_key(group), &GroupEntry { machine, state })?;
+            self.raise_version(&mut transaction).await?;
+            transaction.commit().await?;
+            Ok(true)
+        });
+        Ok(registered.await?)
+    }
+
+    /// Removes a machine whose group has no database.
+    pub(crate) async fn remove(&self, machine: u32) -> Result<(), DirectoryError> {
+        self.repeat(async || {
+            let mut transaction = self.trees().begin();
+            self.remove_in(&mut transaction, machine).await?;
+            transaction.commit().await?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Removes a machine within a transaction.
+    async fn remove_in(&self, transaction: &mut Transaction<'a>, machine: u32) -> Result<(), DirectoryError> {
+        let key = machine_key(machine);
+        let entry: Option<MachineEntry> = self.entry(transaction, &key).await?;
+        let mut entry = entry.ok_or(ManagementRefusal::NoMachine { machine })?;
+        let group = ServerId(entry.group);
+        if group == self.catalog.group {
+            return Err(ManagementRefusal::HomeGroup { machine }.into());
+        }
+        if entry.state == MachineState::Removed {
+            return Ok(());
+        }
+        let databases = self.catalog.databases_at(transaction, group).await?;
+        if !databases.is_empty() {
+            return Err(ManagementRefusal::HoldsDatabases { machine, group: group.0, databases }.into());
+        }
+        // A database that is created there meanwhile wins, or finds the group retired.
+        transaction.guard(self.tree(), KeyRange::prefix(&[DATABASE]));
+        entry.state = MachineState::Removed;
+        self.put(transaction, &key, &entry)?;
+        let state = GroupState::Retired;
+        self.put(transaction, &group_key(group), &GroupEntry { machine, state })?;
+        Ok(self.raise_version(transaction).await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Store;
+    use yesquel_transport::block_on;
+
+    /// A store of which the second machine has group 1, and its directory.
+    fn with_directory(test: impl FnOnce(Directory<'_>)) {
+        let store = Store::in_memory().unwrap();
+        let catalog = Catalog { trees: &store.inner.trees, group: store.home_group() };
+        let directory = Directory { catalog, cluster: store.cluster() };
+        let (digest, address) = ([7; 32], "a:7411");
+        block_on(directory.add_token(&digest, 2, 1)).unwrap();
+        let joiner = Joiner { digest, expires_ms: 2, folder: 9, address, known: &[], now_ms: 1 };
+        let numbers = block_on(directory.join(joiner)).unwrap();
+        assert_eq!(numbers, MachineNumbers { machine: 2, group: ServerId(1) });
+        test(directory);
+    }
+
+    fn is_conflict(committed: Result<yesquel_model::Timestamp, yesquel_tree::TreeError>) -> bool {
+        matches!(committed, Err(error) if error.is_conflict())
+    }
+
+    #[test]
+    fn a_database_is_not_created_at_a_group_that_is_removed_meanwhile() {
+        with_directory(|directory| {
+            let (catalog, group) = (directory.catalog, ServerId(1));
+            let mut creation = directory.trees().begin();
+            block_on(catalog.guard_groups(&mut creation, &[group])).unwrap();
+            creation.insert(directory.tree(), b"dshop", &[0; 8]).unwrap();
+            block_on(directory.remove(2)).unwrap();
+            assert!(is_conflict(block_on(creation.commit())));
+            let created = block_on(catalog.create_database("shop", vec![group]));
+            assert!(matches!(created, Err(Error::NoGroup(1))), "{created:?}");
+        });
+    }
+
+    #[test]
+    fn a_machine_is_not_removed_whose_group_gets_a_database_meanwhile() {
+        with_directory(|directory| {
+            let mut removal = directory.trees().begin();
+            block_on(directory.remove_in(&mut removal, 2)).unwrap();
+            block_on(directory.catalog.create_database("shop", vec![ServerId(1)])).unwrap();
+            assert!(is_conflict(block_on(removal.commit())));
+            let removed = block_on(directory.remove(2));
+            let Err(DirectoryError::Refused(ManagementRefusal::HoldsDatabases { databases, .. })) = removed
+            else {
+                panic!("{removed:?}")
+            };
+            assert_eq!(databases, ["shop"]);
+        });
+    }
+
+    /// Two machines that join at the same time do not miss each other.
+    #[test]
+    fn changes_of_the_directory_conflict() {
+        with_directory(|directory| {
+            let mut changes = [(); 2].map(|()| directory.trees().begin());
+            for change in &mut changes {
+                block_on(directory.raise_version(change)).unwrap();
+            }
+            let [first, second] = changes.map(|change| block_on(change.commit()));
+            assert!(first.is_ok() && is_conflict(second));
+        });
+    }
+
+    #[test]
+    fn tokens_are_deleted_a_week_after_their_time() {
+        with_directory(|directory| {
+            let tokens = || {
+                let mut transaction = directory.trees().begin();
+                block_on(directory.list::<TokenEntry>(&mut transaction, TOKEN)).unwrap().len()
+            };
+            block_on(directory.add_token(&[8; 32], 3, TOKEN_KEPT_MS + 2)).unwrap();
+            assert_eq!(tokens(), 2);
+            block_on(directory.add_token(&[9; 32], 3, TOKEN_KEPT_MS + 3)).unwrap();
+            assert_eq!(tokens(), 2);
+        });
+    }
+}

@@ -1,0 +1,293 @@
+//! Thread of a server that keeps its copy of the directory and performs commands for machines.
+
+use crate::{
+    Error,
+    any_transport::AnyTransport,
+    catalog::Catalog,
+    directory::{Directory, DirectoryError, Joiner, MachineNumbers},
+    fatal::FatalError,
+    peers::Peers,
+    stop_flag::StopFlag,
+};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use yesquel_embedded::EmbeddedServer;
+use yesquel_model::ServerId;
+use yesquel_server::{ClusterFiles, Core, MachineIdentity, is_authentic, issue_token, token_digest};
+use yesquel_transport::{Address, block_on};
+use yesquel_tree::Trees;
+use yesquel_wire::{
+    JoinToken, Reply, Request,
+    machines::{JoinRequest, JoinedMachine, MachineCommand, ManagementRefusal, ManagementReply},
+    status::{DirectoryStatus, MachineState},
+};
+
+/// Interval in which the thread looks for a later version of the directory.
+const POLL: Duration = Duration::from_millis(100);
+/// Interval in which the directory is read though no server has reported a later version: the one
+/// that made it may have died.
+const READ_EVERY: Duration = Duration::from_secs(10);
+/// The same at the machine of the home group, which reads its own memory.
+const READ_EVERY_AT_HOME: Duration = Duration::from_secs(1);
+/// Pause after a failed read.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// Longest time for which a token is valid, in milliseconds: 30 days.
+const EXPIRES_MS_MAX: u64 = 30 * 86_400_000;
+
+/// What the thread knows of its server.
+#[derive(Debug)]
+pub(crate) struct DirectoryOptions {
+    /// Where others reach the server; `None`: they do not.
+    pub(crate) address: Option<String>,
+    /// Whether it encrypts TCP connections.
+    pub(crate) is_encrypted: bool,
+    pub(crate) peer_credential: Option<Box<[u8]>>,
+    /// Files of its data folder.
+    pub(crate) files: Option<ClusterFiles>,
+    /// Ends the server.
+    pub(crate) fatal: FatalError,
+}
+
+pub(crate) struct DirectoryThread {
+    embedded: EmbeddedServer,
+    identity: MachineIdentity,
+    trees: Trees<AnyTransport>,
+    peers: Arc<Peers>,
+    options: DirectoryOptions,
+    /// When to read the directory; `None`: when another server has a later version.
+    read_at: Option<Instant>,
+    has_failed: bool,
+    /// Log records on disk when that was noted last.
+    log_end: u64,
+}
+
+impl DirectoryThread {
+    pub(crate) fn new(
+        embedded: EmbeddedServer,
+        trees: Trees<AnyTransport>,
+        peers: Arc<Peers>,
+        options: DirectoryOptions,
+    ) -> DirectoryThread {
+        let identity = embedded.core().identity();
+        // A cluster without a directory has nothing to read.
+        let is_known = options.files.as_ref().is_some_and(|files| matches!(files.directory(), Ok(Some(_))));
+        let read_at = is_known.then(Instant::now);
+        DirectoryThread { embedded, identity, trees, peers, options, read_at, has_failed: false, log_end: 0 }
+    }
+
+    fn core(&self) -> &Core {
+        self.embedded.core()
+    }
+
+    fn directory(&self) -> Directory<'_> {
+        let membership = self.identity.membership;
+        let catalog = Catalog { trees: &self.trees, group: membership.home_group };
+        Directory { catalog, cluster: membership.cluster }
+    }
+
+    /// Runs until the server ends.
+    pub(crate) fn run(mut self, ending: &StopFlag) {
+        // A call to the home group ends early when the server stops.
+        let _guard = ending.cancel_calls();
+        while !ending.is_set() {
+            let commands = self.core().wait_for_commands(POLL);
+            if ending.is_set() {
+                return;
+            }
+            let now = Instant::now();
+            let is_due = self.read_at.is_some_and(|at| at <= now);
+            // After a failure only when the pause is over.
+            if is_due || (!self.has_failed && self.core().is_directory_outdated()) {
+                self.refresh_or_log();
+            }
+            for command in commands {
+                let reply = self.perform(&command.request);
+                self.core().answer_command(&command, &encode_reply(&reply));
+            }
+        }
+    }
+
+    fn refresh_or_log(&mut self) {
+        match self.refresh() {
+            Ok(()) => self.has_failed = false,
+            Err(error) => {
+                if !std::mem::replace(&mut self.has_failed, true) {
+                    tracing::warn!(%error, "the directory of the cluster cannot be read");
+                }
+                self.read_at = Some(Instant::now() + AGAIN_AFTER);
+            }
+        }
+    }
+
+    /// Reads the directory, and enters this machine if its entry is missing or old.
+    fn refresh(&mut self) -> Result<(), Error> {
+        let mut directory = block_on(self.directory().read())?;
+        if directory.version > 0 && self.must_register(&directory) {
+            let address = self.options.address.clone().unwrap_or_default();
+            block_on(self.directory().register(&self.identity, &address))?;
+            directory = block_on(self.directory().read())?;
+        }
+        let is_home = self.identity.group == self.identity.membership.home_group;
+        let read_every = if is_home { READ_EVERY_AT_HOME } else { READ_EVERY };
+        self.read_at = (directory.version > 0).then(|| Instant::now() + read_every);
+        self.check_own(&directory);
+        self.note_log_end(&directory)?;
+        self.install(directory)
+    }
+
+    /// Notes the end of the log, by which an older copy of the folder is recognized.
+    fn note_log_end(&mut self, directory: &DirectoryStatus) -> Result<(), Error> {
+        let MachineIdentity { machine, group, membership, start } = self.identity;
+        let is_entered = directory.machines.iter().any(|entry| {
+            let is_current = entry.state == MachineState::Serving && entry.incarnation == start.incarnation;
+            entry.machine == machine && is_current
+        });
+        let (log_end, _) = self.core().synced();
+        // The home group starts without its own directory.
+        if group == membership.home_group || !is_entered || log_end == self.log_end {
+            return Ok(());
+        }
+        block_on(self.directory().note_log_end(group, log_end))?;
+        self.log_end = log_end;
+        Ok(())
+    }
+
+    /// Whether the entry of this machine is missing or older than the machine.
+    fn must_register(&self, directory: &DirectoryStatus) -> bool {
+        let own = directory.machines.iter().find(|entry| entry.machine == self.identity.machine);
+        let Some(own) = own else { return true };
+        let has_moved = self.options.address.as_ref().is_some_and(|address| *address != own.address);
+        let incarnation = self.identity.start.incarnation;
+        own.state != MachineState::Removed
+            && own.incarnation <= incarnation
+            && (has_moved || own.incarnation < incarnation || own.state == MachineState::Joining)
+    }
+
+    /// Ends the server if its machine was removed, or has been started again from a copy.
+    fn check_own(&self, directory: &DirectoryStatus) {
+        let machine = self.identity.machine;
+        let Some(own) = directory.machines.iter().find(|entry| entry.machine == machine) else { return };
+        if own.state == MachineState::Removed {
+            self.options.fatal.set(Error::MachineRemoved { machine });
+        } else if own.incarnation > self.identity.start.incarnation {
+            let incarnation = own.incarnation;
+            self.options.fatal.set(Error::StartedAgain { machine, incarnation });
+        }
+    }
+
+    /// Uses a copy of the directory: tells clients, reports to the machines in it, and stores it.
+    fn install(&mut self, directory: DirectoryStatus) -> Result<(), Error> {
+        let before = self.core().directory();
+        self.core().install_directory(directory.clone());
+        let own = self.identity.group.0;
+        for machine in directory.machines.iter().filter(|machine| machine.group != own) {
+            let group = ServerId(machine.group);
+            match (machine.state, machine.address.parse::<Address>()) {
+                (MachineState::Serving, Ok(address)) => self.peers.add(group, &address)?,
+                (MachineState::Removed, _) => self.peers.remove(group),
+                _ => {}
+            }
+        }
+        let peers = self.peers.count();
+        if peers > 0 {
+            self.embedded.with_engine(|engine| engine.raise_grace(crate::peers::GRACE_MS));
+        }
+        self.core().set_peers(peers);
+        if (before.version, before.machines) != (directory.version, directory.machines)
+            && let Some(files) = &self.options.files
+        {
+            // With the groups that are known without it.
+            files.store_directory(&serde_json::to_vec(&self.core().directory()).unwrap_or_default())?;
+        }
+        Ok(())
+    }
+
+    /// Performs a command.
+    fn perform(&mut self, request: &[u8]) -> ManagementReply {
+        let done = match Request::decode(request) {
+            Ok(Request::Join { request }) => match serde_json::from_slice(request) {
+                Ok(request) => self.join(&request),
+                Err(_) => Err(ManagementRefusal::Unknown.into()),
+            },
+            Ok(Request::Manage { command }) => match serde_json::from_slice(command) {
+                Ok(MachineCommand::Add { expires_in_ms }) => self.add(expires_in_ms),
+                Ok(MachineCommand::Remove { machine }) => self.remove(machine),
+                Err(_) => Err(ManagementRefusal::Unknown.into()),
+            },
+            _ => Err(ManagementRefusal::Unknown.into()),
+        };
+        done.unwrap_or_else(|error| {
+            ManagementReply::Refused(match error {
+                DirectoryError::Refused(refusal) => refusal,
+                DirectoryError::Failed(error) => ManagementRefusal::Unavailable { why: error.to_string() },
+            })
+        })
+    }
+
+    fn add(&mut self, expires_in_ms: u64) -> Result<ManagementReply, DirectoryError> {
+        let now_ms = self.core().wall_ms();
+        let expires_ms = now_ms.saturating_add(expires_in_ms.min(EXPIRES_MS_MAX));
+        let DirectoryOptions { is_encrypted, peer_credential, .. } = &self.options;
+        let cluster = self.identity.membership.cluster;
+        let token = issue_token(cluster, *is_encrypted, expires_ms, peer_credential.as_deref());
+        let token = token.map_err(|error| Error::Internal(format!("no random numbers: {error}")))?;
+        block_on(self.directory().add_token(&token_digest(&token), expires_ms, now_ms))?;
+        // The directory exists now: this machine enters itself.
+        self.refresh()?;
+        Ok(ManagementReply::Token(token.to_string()))
+    }
+
+    fn join(&mut self, request: &JoinRequest) -> Result<ManagementReply, DirectoryError> {
+        let token: Option<JoinToken> = request.token.parse().ok();
+        let folder = u128::from_str_radix(&request.nonce, 16).ok();
+        let address = request.address.parse::<Address>().ok();
+        let (Some(token), Some(folder), Some(_)) = (token, folder, address) else {
+            return Err(ManagementRefusal::Unknown.into());
+        };
+        let membership = self.identity.membership;
+        let credential = self.options.peer_credential.clone();
+        if token.cluster != membership.cluster || !is_authentic(&token, credential.as_deref()) {
+            return Err(ManagementRefusal::UnknownToken.into());
+        }
+        let known: Vec<ServerId> =
+            self.core().directory().groups.iter().map(|known| ServerId(known.group)).collect();
+        let MachineNumbers { machine, group } = block_on(self.directory().join(Joiner {
+            digest: token_digest(&token),
+            expires_ms: token.expires_ms,
+            folder,
+            address: &request.address,
+            known: &known,
+            now_ms: self.core().wall_ms(),
+        }))?;
+        self.refresh()?;
+        let to_hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        tracing::info!(machine, group = group.0, address = request.address, "a machine joins the cluster");
+        Ok(ManagementReply::Joined(Box::new(JoinedMachine {
+            cluster: membership.cluster.to_string(),
+            home_group: membership.home_group.0,
+            machine,
+            group: group.0,
+            peer_credential: credential.as_deref().map(to_hex),
+            directory: self.core().directory(),
+        })))
+    }
+
+    fn remove(&mut self, machine: u32) -> Result<ManagementReply, DirectoryError> {
+        block_on(self.directory().remove(machine))?;
+        tracing::info!(machine, "a machine was removed from the cluster");
+        // After the reply: the machine may be this one.
+        self.read_at = Some(Instant::now());
+        self.core().wake_commands();
+        Ok(ManagementReply::Removed)
+    }
+}
+
+fn encode_reply(reply: &ManagementReply) -> Vec<u8> {
+    // Numbers and strings always convert to JSON.
+    let json = serde_json::to_vec(reply).unwrap_or_default();
+    let mut bytes = Vec::new();
+    Reply::Report(&json).write(&mut bytes);
+    bytes
+}
