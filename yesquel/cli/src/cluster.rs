@@ -1,6 +1,6 @@
-//! `yesquel cluster`: shows the groups of a cluster.
+//! `yesquel cluster`: shows the groups of a cluster, and checks them.
 
-use crate::{connect::ServerArguments, failure::CliError, show};
+use crate::{cluster_check, connect::ServerArguments, failure::CliError, show};
 use anstyle::Style;
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -14,6 +14,8 @@ use yesquel::{
 pub(crate) enum ClusterCommand {
     /// List the groups: where they are, whether they serve, and how much they hold
     Status(ClusterStatusArguments),
+    /// Check that all trees are whole, beside writers
+    Check(cluster_check::ClusterCheckArguments),
 }
 
 #[derive(Debug, Args)]
@@ -38,7 +40,13 @@ impl FoundGroup {
 }
 
 pub(crate) fn run(command: &ClusterCommand) -> Result<(), CliError> {
-    let ClusterCommand::Status(arguments) = command;
+    match command {
+        ClusterCommand::Status(arguments) => status(arguments),
+        ClusterCommand::Check(arguments) => cluster_check::run(arguments),
+    }
+}
+
+fn status(arguments: &ClusterStatusArguments) -> Result<(), CliError> {
     let store = arguments.server.connect()?;
     let groups = store.directory()?.groups.into_iter().map(|group| {
         let status = store.status_of(ServerId(group.group));

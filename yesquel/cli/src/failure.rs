@@ -33,6 +33,9 @@ pub(crate) enum CliError {
     /// Some groups of a cluster do not serve.
     #[error("{0} of {1} groups {verb} not serve", verb = if *.0 == 1 { "does" } else { "do" })]
     Unserved(usize, usize),
+    /// A check has found faults.
+    #[error("{0} {verb} found", verb = if *.0 == 1 { "fault was" } else { "faults were" })]
+    Faults(u64),
     /// Interrupted by Ctrl-C.
     #[error("interrupted{0}")]
     Interrupted(&'static str),
@@ -139,6 +142,7 @@ impl CliError {
             CliError::Interrupted(_) => 130,
             CliError::Yesquel(_)
             | CliError::Unserved(..)
+            | CliError::Faults(_)
             | CliError::File { .. }
             | CliError::Output(_)
             | CliError::Sql(_)

@@ -2,6 +2,7 @@
 
 mod address_file;
 mod cluster;
+mod cluster_check;
 mod commit_metrics;
 mod connect;
 mod connection;
@@ -49,7 +50,7 @@ enum CliCommand {
     Databases(databases::DatabasesCommand),
     /// Show the state of a server
     Status(status::StatusArguments),
-    /// Show the groups of a cluster
+    /// Show the groups of a cluster, and check them
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
     /// Read, write and draw one tree of a server

@@ -17,11 +17,11 @@ const COOKIE: usize = 1;
 /// Index of a pseudo value that changes when others have written.
 const DATA_VERSION: usize = 15;
 
-const SCHEMA_MAP: &str = "sql/schema";
-const COOKIES_MAP: &str = "sql/cookies";
+pub(crate) const SCHEMA_MAP: &str = "sql/schema";
+pub(crate) const COOKIES_MAP: &str = "sql/cookies";
 
 /// Name of the copy of the meta values at a group other than the first one.
-fn copy_name(group: ServerId) -> String {
+pub(crate) fn copy_name(group: ServerId) -> String {
     format!("{COOKIES_MAP}@{}", group.0)
 }
 

@@ -11,6 +11,7 @@
 
 mod any_transport;
 mod catalog;
+mod check;
 mod database;
 mod error;
 mod host;
@@ -29,6 +30,7 @@ mod transaction;
 mod write_turn;
 
 pub use catalog::NAME_BYTES_MAX;
+pub use check::{CheckObserver, CheckProgress, CheckSummary, FoundFault, StoreFault};
 pub use database::{Database, PendingNumbers};
 pub use error::Error;
 pub use host::Host;
@@ -56,7 +58,7 @@ pub use yesquel_transport::{
     Address, AddressError, Addresses, CancelCheck, CancelGuard, ConnectError, ConnectStep, DEFAULT_PORT,
     SocketOptions, check_cancelled, was_cancelled,
 };
-pub use yesquel_tree::SearchCounts;
+pub use yesquel_tree::{SearchCounts, TreeCounts, TreeFault};
 pub use yesquel_wire::{
     Malformed,
     greeting::{CREDENTIAL_BYTES_MAX, Denial, GreetingError},

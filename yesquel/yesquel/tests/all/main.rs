@@ -4,6 +4,7 @@
 
 mod budget;
 mod bulk_load;
+mod check;
 mod clocks;
 mod cluster;
 mod connecting;
