@@ -1,6 +1,6 @@
 //! `yesquel cluster`: shows the groups of a cluster, and checks them.
 
-use crate::{cluster_check, connect::ServerArguments, failure::CliError, show};
+use crate::{cluster_check, cluster_doubt, connect::ServerArguments, failure::CliError, show};
 use anstyle::Style;
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -16,6 +16,8 @@ pub(crate) enum ClusterCommand {
     Status(ClusterStatusArguments),
     /// Check that all trees are whole, beside writers
     Check(cluster_check::ClusterCheckArguments),
+    /// List the transactions that have voted and do not know their end
+    Doubt(cluster_doubt::ClusterDoubtArguments),
 }
 
 #[derive(Debug, Args)]
@@ -43,6 +45,7 @@ pub(crate) fn run(command: &ClusterCommand) -> Result<(), CliError> {
     match command {
         ClusterCommand::Status(arguments) => status(arguments),
         ClusterCommand::Check(arguments) => cluster_check::run(arguments),
+        ClusterCommand::Doubt(arguments) => cluster_doubt::run(arguments),
     }
 }
 

@@ -3,6 +3,7 @@
 mod address_file;
 mod cluster;
 mod cluster_check;
+mod cluster_doubt;
 mod commit_metrics;
 mod connect;
 mod connection;
@@ -19,6 +20,7 @@ mod serve;
 mod shell;
 mod show;
 mod status;
+mod table_of_lines;
 mod transfer;
 mod tree;
 mod tree_drawing;

@@ -8,7 +8,11 @@ use crate::{
 };
 use rusqlite::{Connection, Error, ErrorCode};
 use rustix::process::Signal;
-use std::{process::Command, time::Duration};
+use serde_json::json;
+use std::{
+    process::{Command, Output},
+    time::Duration,
+};
 use yesquel::SocketOptions;
 use yesquel_client::CommitError;
 use yesquel_transport::block_on;
@@ -19,6 +23,13 @@ const TIMEOUT: Duration = Duration::from_millis(500);
 const UNDECIDED: &str = "yesquel_transactions_undecided";
 const ENDS: &str = "yesquel_transaction_ends";
 const PREPARES: &str = "yesquel_commit_messages_total{kind=\"prepare\"}";
+
+/// Runs `yesquel cluster COMMAND` at the first server.
+fn cluster(groups: &Groups, arguments: &[&str]) -> Output {
+    let [command, more @ ..] = arguments else { panic!("no command") };
+    let mut program = Command::new(PROGRAM);
+    program.args(["cluster", command, &groups.addresses[0].to_string()]).args(more).output().unwrap()
+}
 
 #[test]
 fn a_commit_with_a_silent_server_is_unknown_and_its_end_is_learned() {
@@ -42,8 +53,18 @@ fn a_commit_with_a_silent_server_is_unknown_and_its_end_is_learned() {
         .map(|(_, count)| count)
         .sum();
     assert_eq!(by_age, 1.0);
+    let doubt = cluster(&groups, &["doubt", "--connect-timeout", "0.3", "--json"]);
+    assert_eq!(doubt.status.code(), Some(1));
+    let doubt: serde_json::Value = serde_json::from_slice(&doubt.stdout).unwrap();
+    let [transaction] = &doubt["transactions"].as_array().unwrap()[..] else { panic!("{doubt}") };
+    assert_eq!(transaction["client"], "7");
+    assert_eq!((&transaction["groups"], &transaction["participants"]), (&json!([0]), &json!([0, 1])));
+    assert_eq!(transaction["cause"], "group 1 does not answer");
     second.process.signal(Signal::CONT);
     groups.wait_for(UNDECIDED, 0);
+    let doubt = cluster(&groups, &["doubt"]);
+    let shown = String::from_utf8_lossy(&doubt.stdout).into_owned();
+    assert_eq!((doubt.status.code(), shown.as_str()), (Some(0), "no transaction is in doubt\n"));
     // Both servers have the same end.
     let found = get_from_all(&reader, &all, b"k").unwrap();
     assert_eq!(found[0], found[1]);
