@@ -1,6 +1,6 @@
 //! `yesquel cluster`: shows the groups of a cluster, and checks them.
 
-use crate::{cluster_check, cluster_doubt, connect::ServerArguments, failure::CliError, show};
+use crate::{cluster_check, cluster_doubt, cluster_lost, connect::ServerArguments, failure::CliError, show};
 use anstyle::Style;
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -18,6 +18,8 @@ pub(crate) enum ClusterCommand {
     Check(cluster_check::ClusterCheckArguments),
     /// List the transactions that have voted and do not know their end
     Doubt(cluster_doubt::ClusterDoubtArguments),
+    /// Say what is missing without a group that is lost for good, and end what waits for it
+    Lost(cluster_lost::ClusterLostArguments),
 }
 
 #[derive(Debug, Args)]
@@ -46,6 +48,7 @@ pub(crate) fn run(command: &ClusterCommand) -> Result<(), CliError> {
         ClusterCommand::Status(arguments) => status(arguments),
         ClusterCommand::Check(arguments) => cluster_check::run(arguments),
         ClusterCommand::Doubt(arguments) => cluster_doubt::run(arguments),
+        ClusterCommand::Lost(arguments) => cluster_lost::run(arguments),
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::failure::CliError;
 use clap::Args;
 use std::{fs, path::PathBuf, time::Duration};
-use yesquel::{Addresses, CREDENTIAL_BYTES_MAX, SocketOptions, Store};
+use yesquel::{Addresses, CREDENTIAL_BYTES_MAX, Role, SocketOptions, Store};
 
 /// A server, and how it is asked.
 #[derive(Debug, Args)]
@@ -67,11 +67,20 @@ pub(crate) fn credential(path: &PathBuf) -> Result<Box<[u8]>, CliError> {
 
 impl ServerArguments {
     pub(crate) fn connect(&self) -> Result<Store, CliError> {
-        let ConnectArguments { tls, tls_ca, credential_file, connect_timeout } = &self.options;
+        self.connect_as(Role::Client, self.options.credential_file.as_ref())
+    }
+
+    /// Connects with the role of a server and the credential of servers.
+    pub(crate) fn connect_as_peer(&self, credential_file: Option<&PathBuf>) -> Result<Store, CliError> {
+        self.connect_as(Role::Peer, credential_file)
+    }
+
+    fn connect_as(&self, role: Role, credential_file: Option<&PathBuf>) -> Result<Store, CliError> {
+        let ConnectArguments { tls, tls_ca, connect_timeout, .. } = &self.options;
         let tls = (*tls || tls_ca.is_some()).then(|| yesquel::tls::client(tls_ca.as_deref())).transpose()?;
-        let credential = credential_file.as_ref().map(credential).transpose()?.unwrap_or_default();
+        let credential = credential_file.map(credential).transpose()?.unwrap_or_default();
         let connect_timeout = *connect_timeout;
-        let options = SocketOptions { credential, tls, connect_timeout, ..SocketOptions::default() };
+        let options = SocketOptions { credential, role, tls, connect_timeout, ..SocketOptions::default() };
         Ok(Store::connect_any(&self.addresses, options)?)
     }
 

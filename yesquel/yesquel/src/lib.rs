@@ -17,6 +17,7 @@ mod error;
 mod host;
 mod lease;
 mod least_used;
+mod lost;
 mod map;
 mod peers;
 mod placement;
@@ -35,6 +36,7 @@ pub use database::{Database, PendingNumbers};
 pub use error::Error;
 pub use host::Host;
 pub use lease::Lease;
+pub use lost::GivenUp;
 pub use map::{Map, MapCopies};
 pub use peers::PeerOptions;
 pub use placement::{Placement, PlacementError};
@@ -61,6 +63,6 @@ pub use yesquel_transport::{
 pub use yesquel_tree::{SearchCounts, TreeCounts, TreeFault};
 pub use yesquel_wire::{
     Malformed,
-    greeting::{CREDENTIAL_BYTES_MAX, Denial, GreetingError},
+    greeting::{CREDENTIAL_BYTES_MAX, Denial, GreetingError, Role},
     status,
 };

@@ -32,6 +32,45 @@ fn cluster(groups: &Groups, arguments: &[&str]) -> Output {
 }
 
 #[test]
+fn transactions_that_wait_for_a_lost_server_are_given_up() {
+    let groups = Groups::start();
+    let reader = groups.client(8);
+    let all = SERVERS.map(|server| block_on(reader.create(server)).unwrap());
+    put_in_all(&reader, &all, b"k", b"before").unwrap();
+    let database = Command::new(PROGRAM)
+        .args(["databases", "create", &groups.addresses[0].to_string(), "wide", "--placement", "1"])
+        .output()
+        .unwrap();
+    assert!(database.status.success(), "{database:?}");
+    let options = SocketOptions { timeout: TIMEOUT, connect_timeout: TIMEOUT, ..SocketOptions::default() };
+    let trees = connect(&groups.addresses, 7, options);
+    let [first, second] = &groups.servers[..] else { panic!("two servers") };
+    second.process.signal(Signal::STOP);
+    let outcome = put_in_all(&trees, &all, b"k", b"after");
+    assert!(matches!(outcome, Err(TreeError::Commit(CommitError::Unknown(_)))), "{outcome:?}");
+    second.process.signal(Signal::KILL);
+    let said = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let printed = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
+    let serves = cluster(&groups, &["lost", "0"]);
+    assert!(said(&serves).contains("group 0 answers"), "{serves:?}");
+    let lost = cluster(&groups, &["lost", "1"]);
+    assert_eq!(lost.status.code(), Some(0), "{lost:?}");
+    assert!(printed(&lost).contains("missing of wide: no map yet\n"), "{lost:?}");
+    assert!(printed(&lost).contains("1 transaction is in doubt because of it\n"), "{lost:?}");
+    // Without a terminal there is no answer.
+    let unsure = cluster(&groups, &["lost", "1", "--give-up"]);
+    assert!(unsure.status.code() == Some(2) && said(&unsure).contains("nothing was ended"), "{unsure:?}");
+    assert_eq!(first.metrics()[UNDECIDED], 1.0);
+    let ended = cluster(&groups, &["lost", "1", "--give-up", "--yes", "--json"]);
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    let ended: serde_json::Value = serde_json::from_slice(&ended.stdout).unwrap();
+    assert_eq!(ended["ended"], json!({ "committed": 0, "aborted": 1, "half": 0 }));
+    assert_eq!(first.metrics()[UNDECIDED], 0.0);
+    let found = block_on(reader.begin().get(all[0], b"k")).unwrap();
+    assert_eq!(found.as_deref(), Some(&b"before"[..]));
+}
+
+#[test]
 fn a_commit_with_a_silent_server_is_unknown_and_its_end_is_learned() {
     let groups = Groups::start();
     let reader = groups.client(8);

@@ -14,6 +14,7 @@ mod identity;
 mod large;
 mod lease_turns;
 mod leases;
+mod lost;
 mod maps;
 mod peers;
 mod roles;
