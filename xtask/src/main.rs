@@ -50,6 +50,7 @@ type Result<T> = std::result::Result<T, String>;
         cargo xtask house                 lines by crate, cycles of files, long functions\n  \
         cargo xtask library               the shared library, its header and pkg-config file\n  \
         cargo xtask serve redis           a Redis to try serval on, until Ctrl-C\n  \
+        cargo xtask serve yesquel-cluster three of Yesquel's servers, which share databases\n  \
         cargo xtask bench --list          the benchmarks\n  \
         cargo xtask simulate --seeds N    Yesquel compared with its references, for N seeds\n  \
         cargo xtask mutants               faults in Yesquel's protocols, which its simulations must find\n  \

@@ -37,6 +37,8 @@ pub(crate) enum ProgramPurpose {
     Fuzz,
     /// Traces of the system calls of Yesquel's server.
     Trace,
+    /// Yesquel's own servers: Cargo builds them, and they need no program.
+    Yesquel,
     /// Network namespaces and their faults, and wrong clocks.
     Network,
     /// SQLite's own tests.

@@ -14,6 +14,7 @@ pub(crate) mod process;
 pub(crate) mod redis;
 mod resp;
 pub(crate) mod rest;
+pub(crate) mod yesquel;
 pub(crate) mod zookeeper;
 
 use crate::{Result, children::Children, setup::ProgramPurpose};
@@ -93,6 +94,8 @@ pub(crate) const KINDS: &[ServerKind] = &[
     postgres::KIND,
     postgres::REPLICA,
     rest::KIND,
+    yesquel::KIND,
+    yesquel::CLUSTER,
     zookeeper::KIND,
 ];
 
@@ -104,7 +107,7 @@ impl ServerKind {
 }
 
 /// Endings of the names of kinds that are several servers of one store.
-const SEVERAL: [&str; 3] = ["-replica", "-ring", "-ensemble"];
+const SEVERAL: [&str; 4] = ["-replica", "-ring", "-ensemble", "-cluster"];
 
 /// The store that a kind of server is for.
 pub(crate) fn store(name: &str) -> &str {

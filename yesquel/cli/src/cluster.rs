@@ -1,6 +1,7 @@
-//! `yesquel cluster`: shows the groups of a cluster, and changes its machines.
+//! `yesquel cluster`: shows the groups of a cluster, checks them, and changes its machines.
 
 use crate::{
+    cluster_check, cluster_doubt, cluster_lost,
     cluster_machines::{self, AddArguments, RemoveArguments},
     connect::ServerArguments,
     failure::CliError,
@@ -23,6 +24,12 @@ pub(crate) enum ClusterCommand {
     Add(AddArguments),
     /// Remove a machine that has no database
     Remove(RemoveArguments),
+    /// Check that all trees are whole, beside writers
+    Check(cluster_check::ClusterCheckArguments),
+    /// List the transactions that have voted and do not know their end
+    Doubt(cluster_doubt::ClusterDoubtArguments),
+    /// Say what is missing without a group that is lost for good, and end what waits for it
+    Lost(cluster_lost::ClusterLostArguments),
 }
 
 #[derive(Debug, Args)]
@@ -51,6 +58,9 @@ pub(crate) fn run(command: &ClusterCommand) -> Result<(), CliError> {
         ClusterCommand::Status(arguments) => status(arguments),
         ClusterCommand::Add(arguments) => cluster_machines::add(arguments),
         ClusterCommand::Remove(arguments) => cluster_machines::remove(arguments),
+        ClusterCommand::Check(arguments) => cluster_check::run(arguments),
+        ClusterCommand::Doubt(arguments) => cluster_doubt::run(arguments),
+        ClusterCommand::Lost(arguments) => cluster_lost::run(arguments),
     }
 }
 

@@ -105,6 +105,11 @@ impl ServerArguments {
         self.connect_as(Role::Client, self.options.credential_file.as_ref())
     }
 
+    /// Connects with the role of a server and the credential of servers.
+    pub(crate) fn connect_as_peer(&self, credential_file: Option<&PathBuf>) -> Result<Store, CliError> {
+        self.connect_as(Role::Peer, credential_file)
+    }
+
     /// Connects with the credential of a role.
     fn connect_as(&self, role: Role, credential_file: Option<&PathBuf>) -> Result<Store, CliError> {
         let ConnectArguments { tls, tls_ca, connect_timeout, .. } = &self.options;
@@ -117,5 +122,22 @@ impl ServerArguments {
 
     pub(crate) fn addresses(&self) -> &Addresses {
         &self.addresses
+    }
+
+    /// Returns the address by which SQLite opens a database of the server, for reading; `None`: no
+    /// address can have this name.
+    pub(crate) fn database_address(&self, name: &str) -> Option<String> {
+        let ConnectArguments { tls, tls_ca, credential_file, connect_timeout: _ } = &self.options;
+        let escaped = |path: &PathBuf| path.display().to_string().replace('%', "%25").replace('&', "%26");
+        let mut address = format!("yesquel://{}/{name}?mode=ro", self.addresses);
+        if *tls {
+            address += "&tls=yes";
+        }
+        for (option, path) in [("tls-ca", tls_ca), ("credential-file", credential_file)] {
+            if let Some(path) = path {
+                address += &format!("&{option}={}", escaped(path));
+            }
+        }
+        (!name.contains(['/', '?'])).then_some(address)
     }
 }

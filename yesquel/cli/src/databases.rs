@@ -1,8 +1,8 @@
 //! `yesquel databases`: list, create, drop.
 
-use crate::{connect::ServerArguments, failure::CliError};
+use crate::{confirm::is_sure, connect::ServerArguments, failure::CliError};
 use clap::{Args, Subcommand};
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::Write;
 use yesquel::{Database, Placement};
 
 #[derive(Debug, Subcommand)]
@@ -65,7 +65,9 @@ pub(crate) fn run(command: &DatabasesCommand) -> Result<(), CliError> {
         DatabasesCommand::Drop(DropArguments { named: DatabaseArguments { server, name }, yes }) => {
             let store = server.connect()?;
             let database = store.database(name)?;
-            if !yes && !is_sure(name, database.maps()?.len())? {
+            let maps = database.maps()?.len();
+            let question = format!("Drop database '{name}' with its {maps} maps and all that is in them?");
+            if !yes && !is_sure(&question)? {
                 return Err(CliError::Usage("not dropped; --yes drops without asking".to_owned()));
             }
             Ok(store.drop_database(name)?)
@@ -99,34 +101,5 @@ fn groups(database: &Database) -> String {
             let groups: Vec<String> = groups.iter().map(|group| group.0.to_string()).collect();
             format!(" (groups {})", groups.join(","))
         }
-    }
-}
-
-/// Asks for confirmation on a terminal.
-fn is_sure(name: &str, maps: usize) -> Result<bool, CliError> {
-    let input = std::io::stdin();
-    if !input.is_terminal() {
-        return Ok(false);
-    }
-    let mut output = anstream::stderr();
-    write!(output, "Drop database '{name}' with its {maps} maps and all that is in them? [y/N] ")?;
-    output.flush()?;
-    let mut answer = String::new();
-    input.lock().read_line(&mut answer)?;
-    Ok(is_yes(&answer))
-}
-
-fn is_yes(answer: &str) -> bool {
-    matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn yes_is_accepted_in_any_case() {
-        assert!(["y", "Y", "yes", "YES", " Yes\n"].into_iter().all(is_yes));
-        assert!(!["", "\n", "n", "no", "ye", "yes please"].into_iter().any(is_yes));
     }
 }

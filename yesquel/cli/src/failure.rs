@@ -39,6 +39,15 @@ pub(crate) enum CliError {
     /// Some groups of a cluster do not serve.
     #[error("{0} of {1} groups {verb} not serve", verb = if *.0 == 1 { "does" } else { "do" })]
     Unserved(usize, usize),
+    /// A check has found faults.
+    #[error("{0} {verb} found", verb = if *.0 == 1 { "fault was" } else { "faults were" })]
+    Faults(u64),
+    /// Transactions that are committed at some groups and aborted at others.
+    #[error(
+        "{0} {have} ended half: the client has decided while it was given up. Compare the rows at the groups",
+        have = if *.0 == 1 { "transaction has" } else { "transactions have" }
+    )]
+    Half(u64),
     /// Interrupted by Ctrl-C.
     #[error("interrupted{0}")]
     Interrupted(&'static str),
@@ -146,6 +155,8 @@ impl CliError {
             CliError::Interrupted(_) => 130,
             CliError::Yesquel(_)
             | CliError::Unserved(..)
+            | CliError::Faults(_)
+            | CliError::Half(_)
             | CliError::File { .. }
             | CliError::Output(_)
             | CliError::Sql(_)

@@ -7,10 +7,14 @@ use signal_hook::{
     flag,
     iterator::Signals,
 };
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicU32, Ordering::Relaxed},
+use std::{
+    cell::RefCell,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
 };
+use yesquel::{CancelCheck, CancelGuard};
 
 /// Number of presses without effect after which the program ends, for a server may not answer.
 const PATIENCE: u32 = 3;
@@ -20,6 +24,11 @@ const INSTRUCTIONS: i32 = 1_000;
 
 /// Exit status of a process that Ctrl-C has ended, as shells report it.
 pub(crate) const STATUS: u8 = 130;
+
+thread_local! {
+    /// The presses that cancel the calls of this thread.
+    static PRESSED: RefCell<Arc<AtomicU32>> = RefCell::default();
+}
 
 /// State of Ctrl-C.
 #[derive(Clone, Default)]
@@ -60,6 +69,14 @@ impl Interrupt {
         let handle = connection.get_interrupt_handle();
         *self.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle);
         Ok(())
+    }
+
+    /// Cancels the waits of the calling thread for servers once it is pressed, until the result is
+    /// dropped.
+    pub(crate) fn cancel_calls(&self) -> CancelGuard {
+        PRESSED.set(Arc::clone(&self.pressed));
+        let is_cancelled = |_| PRESSED.with_borrow(|pressed| pressed.load(Relaxed) > 0);
+        CancelCheck { is_cancelled, argument: 0 }.begin()
     }
 
     /// Clears earlier presses.

@@ -2,8 +2,12 @@
 
 mod address_file;
 mod cluster;
+mod cluster_check;
+mod cluster_doubt;
+mod cluster_lost;
 mod cluster_machines;
 mod commit_metrics;
+mod confirm;
 mod connect;
 mod connection;
 mod databases;
@@ -19,6 +23,7 @@ mod serve;
 mod shell;
 mod show;
 mod status;
+mod table_of_lines;
 mod transfer;
 mod tree;
 mod tree_drawing;
@@ -50,7 +55,7 @@ enum CliCommand {
     Databases(databases::DatabasesCommand),
     /// Show the state of a server
     Status(status::StatusArguments),
-    /// Show the groups of a cluster, add and remove machines
+    /// Show the groups of a cluster, check them, add and remove machines
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
     /// Read, write and draw one tree of a server

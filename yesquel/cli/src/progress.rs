@@ -45,6 +45,16 @@ impl CopyProgress {
         self.bar.set_position(done);
     }
 
+    /// Shows how many of a number of things are done, and a note.
+    pub(crate) fn count(&self, done: u64, all: u64, note: String) {
+        if self.bar.length() != Some(all) {
+            self.bar.set_length(all);
+            self.style("{prefix} {bar:30} {pos} of {len} {msg}");
+        }
+        self.bar.set_message(note);
+        self.bar.set_position(done);
+    }
+
     /// Removes the bar.
     pub(crate) fn end(&self) {
         self.bar.finish_and_clear();

@@ -18,7 +18,7 @@ const COOKIE: usize = 1;
 const DATA_VERSION: usize = 15;
 
 /// Name of the copy of the meta values at a group other than the first one.
-fn copy_name(group: ServerId) -> String {
+pub(crate) fn copy_name(group: ServerId) -> String {
     format!("{COOKIES_MAP}@{}", group.0)
 }
 

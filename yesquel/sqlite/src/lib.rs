@@ -11,6 +11,7 @@ mod attached_database;
 mod border;
 mod code;
 mod compare;
+mod copies;
 mod form;
 mod key;
 mod last_error;
@@ -31,6 +32,7 @@ mod trees;
 pub use address::{
     AccessMode, ConsistencyLevel, DatabaseAddress, DatabaseAddressError, DatabaseLocation, IsolationLevel,
 };
+pub use copies::{CopyFault, copy_faults, has_schema};
 pub use last_error::SqlErrorKind;
 pub use secrets::{Credential, Secrets, ServerEncryption};
 pub use trees::{DatabaseTrees, TreeCosts};

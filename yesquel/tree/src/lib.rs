@@ -6,6 +6,7 @@
 mod attributes;
 mod bulk_load;
 mod cache;
+mod check;
 mod counters;
 mod cursor;
 mod gap;
@@ -26,6 +27,7 @@ mod write;
 
 pub use attributes::REPLIT_BITS;
 pub use bulk_load::{LoadRegistration, UnfinishedLoad};
+pub use check::{TreeCheck, TreeCounts, TreeFault};
 pub use counters::{SearchCounters, SearchCounts};
 pub use cursor::TreeCursor;
 pub use large::ValuePlacement;

@@ -145,6 +145,30 @@ pub struct CommitProtocolStatus {
     pub refused_prepared: u64,
     /// How old transactions are that may not vote any more, in milliseconds.
     pub horizon_age_ms: u64,
+    /// The oldest undecided transactions, oldest first: some hundreds at most.
+    pub undecided: Vec<UndecidedTransaction>,
+}
+
+/// A prepared transaction without an outcome.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UndecidedTransaction {
+    /// Number of its client.
+    pub client: u64,
+    /// Its number at the client.
+    pub number: u64,
+    /// When its commit began, as a timestamp.
+    pub birth: u64,
+    /// Milliseconds since the vote, or since the start.
+    pub age_ms: u64,
+    /// Groups that take part, in order.
+    pub participants: Vec<u16>,
+    /// Those of them whose votes this group does not know.
+    pub unknown: Vec<u16>,
+    /// Whether this group has asked the others for their votes.
+    pub recovers: bool,
+    /// Requests that wait for its end.
+    pub waiting: u64,
 }
 
 /// Recoveries of prepared transactions, by what has started them.

@@ -11,11 +11,11 @@
 use crate::{
     Error,
     any_transport::AnyTransport,
-    directory_entries::{GroupEntry, GroupState, decode, group_key},
+    directory_entries::{self, GroupEntry, GroupState, decode, group_key},
     least_used,
 };
 use std::collections::BTreeMap;
-use yesquel_model::{KeyRange, NodeId, ServerId, TreeId};
+use yesquel_model::{Key, KeyRange, NodeId, ServerId, TreeId};
 use yesquel_tree::{LoadRegistration, Tree, TreeError, TreeTransaction, Trees, UnfinishedLoad};
 
 /// Maximum length of a name, in bytes.
@@ -120,7 +120,76 @@ struct MapEntry {
     tree: Option<Tree>,
 }
 
+/// Entry of the catalog, for checks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum CatalogEntry {
+    Database {
+        name: String,
+        number: u64,
+    },
+    Map {
+        database: u64,
+        name: String,
+        tree: Tree,
+    },
+    /// A map that is being bulk loaded.
+    Load {
+        tree: Tree,
+    },
+    /// An entry of the directory.
+    Directory,
+    /// Neither of them: its key.
+    Unreadable(Key),
+}
+
+impl CatalogEntry {
+    fn decode(key: &[u8], value: &[u8], home: ServerId) -> Option<CatalogEntry> {
+        let (sort, rest) = key.split_first()?;
+        let name = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
+        match *sort {
+            DATABASE => {
+                let DatabaseEntry { number, .. } = DatabaseEntry::decode(value, home).ok()?;
+                Some(CatalogEntry::Database { name: name(rest)?, number })
+            }
+            MAP => {
+                let (database, map) = rest.split_first_chunk()?;
+                let (database, tree) = (u64::from_be_bytes(*database), root(value).ok()?);
+                Some(CatalogEntry::Map { database, name: name(map)?, tree })
+            }
+            BULK_LOAD => Some(CatalogEntry::Load { tree: UnfinishedLoad::decode(value)?.tree }),
+            _ if directory_entries::is_key(key) => Some(CatalogEntry::Directory),
+            _ => None,
+        }
+    }
+}
+
 impl<'a> Catalog<'a> {
+    /// Returns all entries, as a transaction sees them.
+    pub(crate) async fn entries(
+        &self,
+        transaction: &mut TreeTransaction<'a, AnyTransport>,
+    ) -> Result<Vec<CatalogEntry>, Error> {
+        let (mut all, mut cursor) = (Vec::new(), transaction.cursor(self.tree()));
+        let mut next = cursor.seek(transaction, &[]).await?;
+        while let Some((key, value)) = next {
+            let entry = CatalogEntry::decode(&key, &value, self.group);
+            all.push(entry.unwrap_or(CatalogEntry::Unreadable(key)));
+            next = cursor.next(transaction).await?;
+        }
+        Ok(all)
+    }
+
+    /// Returns whether a map of a database, by its number, has this tree, as a transaction sees it.
+    pub(crate) async fn is_tree_of(
+        &self,
+        transaction: &mut TreeTransaction<'a, AnyTransport>,
+        (database, map): (u64, &str),
+        tree: Tree,
+    ) -> Result<bool, Error> {
+        let found = transaction.get(self.tree(), &map_key(database, map)).await?;
+        Ok(found.is_some_and(|value| root(&value).is_ok_and(|found| found == tree)))
+    }
+
     pub(crate) fn tree(&self) -> Tree {
         catalog_tree(self.group)
     }

@@ -12,6 +12,16 @@ pub(crate) const GROUP: u8 = b'G';
 pub(crate) const TOKEN: u8 = b'j';
 pub(crate) const LOG_END: u8 = b'L';
 
+/// Whether a key of the catalog's tree is that of an entry of the directory.
+pub(crate) fn is_key(key: &[u8]) -> bool {
+    match key {
+        [MACHINE, number @ ..] => number.len() == 4,
+        [GROUP | LOG_END, number @ ..] => number.len() == 2,
+        [TOKEN, digest @ ..] => digest.len() == 32,
+        key => key == CLUSTER,
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ClusterEntry {

@@ -11,6 +11,7 @@
 
 mod any_transport;
 mod catalog;
+mod check;
 mod checked_start;
 mod database;
 mod directory;
@@ -22,6 +23,7 @@ mod host;
 mod join;
 mod lease;
 mod least_used;
+mod lost;
 mod map;
 mod peers;
 mod placement;
@@ -36,12 +38,14 @@ mod transaction;
 mod write_turn;
 
 pub use catalog::NAME_BYTES_MAX;
+pub use check::{CheckObserver, CheckProgress, CheckSummary, FoundFault, StoreFault};
 pub use database::{Database, PendingNumbers};
 pub use error::Error;
 pub use host::Host;
 pub use join::JoinOptions;
 pub use lease::Lease;
 pub use least_used::{COOKIES_MAP, SCHEMA_MAP};
+pub use lost::GivenUp;
 pub use map::{Map, MapCopies};
 pub use peers::PeerOptions;
 pub use placement::{Placement, PlacementError};
@@ -66,7 +70,7 @@ pub use yesquel_transport::{
     Address, AddressError, Addresses, CancelCheck, CancelGuard, ConnectError, ConnectStep, DEFAULT_PORT,
     SocketOptions, check_cancelled, was_cancelled,
 };
-pub use yesquel_tree::SearchCounts;
+pub use yesquel_tree::{SearchCounts, TreeCounts, TreeFault};
 pub use yesquel_wire::{
     Malformed,
     greeting::{CREDENTIAL_BYTES_MAX, Denial, GreetingError, Role},

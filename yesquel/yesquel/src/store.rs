@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 use yesquel_client::{Client, SentCounts};
 use yesquel_engine::Caller;
 use yesquel_engine::EngineSettings;
-use yesquel_model::{ClusterId, ClusterMembership, NodeId, ServerId};
+use yesquel_model::{ClusterId, ClusterMembership, NodeId, ServerId, TreeId};
 use yesquel_server::{DataFolder, LogOptions, ReplySink, WallTime};
 use yesquel_transport::{Address, SocketOptions, SocketTransport, block_on};
 use yesquel_tree::{SearchCounts, Tree, Trees};
@@ -219,25 +219,39 @@ impl Store {
     /// split meanwhile may lack a half, and a node that was removed may still be named by its
     /// parent.
     pub fn nodes(&self, map: Map) -> Result<TreeNodes, Error> {
-        let (client, NodeId { server, tree, .. }) = (self.inner.trees.client(), self.tree_of(map)?.root());
-        let first = block_on(client.inspect(server, Some(tree)))?;
-        let mut all: TreeNodes = decode_status(&first)?;
-        while all.more {
-            let last = all.nodes.last().and_then(|node| u128::from_str_radix(&node.id, 16).ok());
-            let Some(last) = last.map(NodeId::from_bits) else {
+        let NodeId { server, tree, .. } = self.tree_of(map)?.root();
+        let mut all = TreeNodes::default();
+        self.node_pages(server, tree, |page| {
+            all.nodes.extend(page.nodes);
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    /// Passes on the nodes of a tree at a group, answer by answer.
+    pub(crate) fn node_pages(
+        &self,
+        group: ServerId,
+        tree: TreeId,
+        mut see: impl FnMut(TreeNodes) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let client = self.inner.trees.client();
+        let mut page: TreeNodes = decode_status(&block_on(client.inspect(group, Some(tree)))?)?;
+        loop {
+            if !page.more {
+                return see(page);
+            }
+            let last = page.nodes.last().map(|node| node.id.clone()).unwrap_or_default();
+            let Some(after) = u128::from_str_radix(&last, 16).ok().map(NodeId::from_bits) else {
                 return Err(Error::Internal("the server announced more nodes and listed none".to_owned()));
             };
-            let next: TreeNodes = decode_status(&block_on(client.inspect_after(server, last))?)?;
+            see(page)?;
+            page = decode_status(&block_on(client.inspect_after(group, after))?)?;
             // Ids in hexadecimal have equal lengths.
-            let goes_on =
-                next.nodes.first().zip(all.nodes.last()).is_none_or(|(next, last)| next.id > last.id);
-            if !goes_on {
+            if page.nodes.first().is_some_and(|first| first.id <= last) {
                 return Err(Error::Internal("the server listed the same nodes again".to_owned()));
             }
-            all.more = next.more && !next.nodes.is_empty();
-            all.nodes.extend(next.nodes);
         }
-        Ok(all)
     }
 
     /// Returns the tree of a map if the map belongs to this store: another store may use the same

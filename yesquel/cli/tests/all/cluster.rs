@@ -1,4 +1,4 @@
-//! `yesquel cluster status` and placements, at two servers.
+//! `yesquel cluster status` and `check`, and placements, at two servers.
 
 use crate::commands::{Server, serve};
 use std::path::Path;
@@ -50,4 +50,69 @@ fn a_cluster_shows_its_groups() {
     assert!(shown.contains("does not answer") && shown.contains("\ngroup 0: "), "{shown}");
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("1 of 2 groups does not serve"), "{said}");
+}
+
+/// Runs `yesquel cluster check` with `--json`; returns its status and what it prints.
+fn check(server: &Server, more: &[&str]) -> (Option<i32>, serde_json::Value) {
+    let arguments = [&["cluster", "check", "SOCKET"], more, &["--json"]].concat();
+    let output = server.run(&arguments);
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    let json = serde_json::from_str(&shown);
+    (output.status.code(), json.unwrap_or_else(|error| panic!("{error}: {shown}, {output:?}")))
+}
+
+/// The codes of faults, and their databases.
+fn codes(checked: &serde_json::Value) -> Vec<(String, String)> {
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let found = checked["found"].as_array().unwrap().iter();
+    found.map(|fault| (text(&fault["code"]), text(&fault["database"]))).collect()
+}
+
+#[test]
+fn a_cluster_is_checked() {
+    let places = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let home = start(&places, 0);
+    let _other = start(&places, 1);
+    let address = |name: &str| format!("yesquel://{}/{name}", socket(places[0].path()));
+    let sql = "CREATE TABLE a(id INTEGER PRIMARY KEY, n INT UNIQUE); CREATE TABLE b(a REFERENCES a(id)); \
+        INSERT INTO a VALUES (1, 10), (2, 20); INSERT INTO b VALUES (1); CREATE INDEX i ON b(a)";
+    home.prints(&["databases", "create", "SOCKET", "wide", "--placement", "tables"]);
+    home.prints(&["shell", &address("wide"), sql]);
+    home.prints(&["shell", &address("near"), sql]);
+    let (status, checked) = check(&home, &["--sql"]);
+    assert_eq!((status, codes(&checked)), (Some(0), vec![]), "{checked}");
+    assert_eq!((&checked["databases"], &checked["faults"]), (&2.into(), &0.into()));
+    let text = home.prints(&["cluster", "check", "SOCKET", "near"]);
+    assert!(text.starts_with("checked ") && text.contains(" in 1 database: "), "{text}");
+    // A row without its entry in an index, and a reference to nothing.
+    let store =
+        yesquel::Store::connect(&socket(places[0].path()).parse().unwrap(), Default::default()).unwrap();
+    let near = store.database("near").unwrap();
+    let root = "SELECT rootpage FROM sqlite_schema WHERE name = 'sqlite_autoindex_a_1'";
+    let root = home.prints(&["shell", &address("near"), root]);
+    let damaged = near.existing_map(&format!("sql/{}", root.trim())).unwrap().unwrap();
+    near.run(|transaction| {
+        transaction.delete_range::<&[u8]>(damaged, ..);
+        Ok(())
+    })
+    .unwrap();
+    home.prints(&["shell", &address("near"), "INSERT INTO b VALUES (7)"]);
+    let (status, checked) = check(&home, &["--sql", "near"]);
+    assert_eq!(status, Some(1), "{checked}");
+    let found = codes(&checked);
+    for code in ["integrity_check", "foreign_key_check"] {
+        assert!(found.contains(&(code.to_owned(), "near".to_owned())), "{checked}");
+    }
+    // Trees alone are whole.
+    assert_eq!(check(&home, &["near"]).0, Some(0));
+    // A copy of the cookies that differs, and one that is missing.
+    let wide = store.database("wide").unwrap();
+    let copy = wide.existing_map("sql/cookies@1").unwrap().unwrap();
+    wide.put(copy, b"", b"other").unwrap();
+    assert_eq!(codes(&check(&home, &[]).1), [("different_cookies".to_owned(), "wide".to_owned())]);
+    assert!(wide.drop_map("sql/cookies@1").unwrap());
+    assert_eq!(codes(&check(&home, &["wide"]).1), [("missing_cookies".to_owned(), "wide".to_owned())]);
+    let (status, said) = home.fails(&["cluster", "check", "SOCKET", "wide"]);
+    assert!(status == 1 && said.contains("1 fault was found"), "{said}");
+    assert_eq!(home.fails(&["cluster", "check", "SOCKET", "none"]).0, 3);
 }

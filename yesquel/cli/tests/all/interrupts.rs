@@ -117,3 +117,20 @@ fn an_interrupted_export_leaves_no_file() {
     place.prints(&export);
     assert_eq!(place.prints(&["shell", "out.db", "SELECT count(*) FROM t"]), "3000\n");
 }
+
+#[test]
+fn an_interrupt_ends_a_check() {
+    let served = Served::new();
+    let place = &served.place;
+    place.prints(&["shell", &served.direct, CONTENT]);
+    let socket = served.relay.socket.display().to_string();
+    let check = ["cluster", "check", &socket, "--sql", "--quiet"];
+    place.prints(&check);
+    let all = served.relay.sent();
+    for part in [2, 5, 9] {
+        served.relay.shut_after(all / 10 * part);
+        let output = served.interrupts(served.starts(&check));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("not all is checked"));
+    }
+    place.prints(&check);
+}

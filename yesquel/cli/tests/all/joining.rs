@@ -81,6 +81,8 @@ fn machines_join_and_leave() {
     let address = |name: &str| format!("yesquel://{}/shop", socket(&place, name));
     place.prints(&["shell", &address("b"), "CREATE TABLE t(a); CREATE TABLE u(a); INSERT INTO u VALUES(7)"]);
     let shown = place.prints(&["cluster", "status", &socket(&place, "b")]);
+    // The entries of the directory are none of a damaged catalog.
+    place.prints(&["cluster", "check", &socket(&place, "b")]);
     assert!(shown.contains("machine  group  state    starts  address"), "{shown}");
     // The token is not needed again, and the same command line works.
     third.terminate();

@@ -8,7 +8,11 @@ use crate::{
 };
 use rusqlite::{Connection, Error, ErrorCode};
 use rustix::process::Signal;
-use std::{process::Command, time::Duration};
+use serde_json::json;
+use std::{
+    process::{Command, Output},
+    time::Duration,
+};
 use yesquel::SocketOptions;
 use yesquel_client::CommitError;
 use yesquel_transport::block_on;
@@ -19,6 +23,52 @@ const TIMEOUT: Duration = Duration::from_millis(500);
 const UNDECIDED: &str = "yesquel_transactions_undecided";
 const ENDS: &str = "yesquel_transaction_ends";
 const PREPARES: &str = "yesquel_commit_messages_total{kind=\"prepare\"}";
+
+/// Runs `yesquel cluster COMMAND` at the first server.
+fn cluster(groups: &Groups, arguments: &[&str]) -> Output {
+    let [command, more @ ..] = arguments else { panic!("no command") };
+    let mut program = Command::new(PROGRAM);
+    program.args(["cluster", command, &groups.addresses[0].to_string()]).args(more).output().unwrap()
+}
+
+#[test]
+fn transactions_that_wait_for_a_lost_server_are_given_up() {
+    let groups = Groups::start();
+    let reader = groups.client(8);
+    let all = SERVERS.map(|server| block_on(reader.create(server)).unwrap());
+    put_in_all(&reader, &all, b"k", b"before").unwrap();
+    let database = Command::new(PROGRAM)
+        .args(["databases", "create", &groups.addresses[0].to_string(), "wide", "--placement", "1"])
+        .output()
+        .unwrap();
+    assert!(database.status.success(), "{database:?}");
+    let options = SocketOptions { timeout: TIMEOUT, connect_timeout: TIMEOUT, ..SocketOptions::default() };
+    let trees = connect(&groups.addresses, 7, options);
+    let [first, second] = &groups.servers[..] else { panic!("two servers") };
+    second.process.signal(Signal::STOP);
+    let outcome = put_in_all(&trees, &all, b"k", b"after");
+    assert!(matches!(outcome, Err(TreeError::Commit(CommitError::Unknown(_)))), "{outcome:?}");
+    second.process.signal(Signal::KILL);
+    let said = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let printed = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
+    let serves = cluster(&groups, &["lost", "0"]);
+    assert!(said(&serves).contains("group 0 answers"), "{serves:?}");
+    let lost = cluster(&groups, &["lost", "1"]);
+    assert_eq!(lost.status.code(), Some(0), "{lost:?}");
+    assert!(printed(&lost).contains("missing of wide: no map yet\n"), "{lost:?}");
+    assert!(printed(&lost).contains("1 transaction is in doubt because of it\n"), "{lost:?}");
+    // Without a terminal there is no answer.
+    let unsure = cluster(&groups, &["lost", "1", "--give-up"]);
+    assert!(unsure.status.code() == Some(2) && said(&unsure).contains("nothing was ended"), "{unsure:?}");
+    assert_eq!(first.metrics()[UNDECIDED], 1.0);
+    let ended = cluster(&groups, &["lost", "1", "--give-up", "--yes", "--json"]);
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    let ended: serde_json::Value = serde_json::from_slice(&ended.stdout).unwrap();
+    assert_eq!(ended["ended"], json!({ "committed": 0, "aborted": 1, "half": 0 }));
+    assert_eq!(first.metrics()[UNDECIDED], 0.0);
+    let found = block_on(reader.begin().get(all[0], b"k")).unwrap();
+    assert_eq!(found.as_deref(), Some(&b"before"[..]));
+}
 
 #[test]
 fn a_commit_with_a_silent_server_is_unknown_and_its_end_is_learned() {
@@ -42,8 +92,18 @@ fn a_commit_with_a_silent_server_is_unknown_and_its_end_is_learned() {
         .map(|(_, count)| count)
         .sum();
     assert_eq!(by_age, 1.0);
+    let doubt = cluster(&groups, &["doubt", "--connect-timeout", "0.3", "--json"]);
+    assert_eq!(doubt.status.code(), Some(1));
+    let doubt: serde_json::Value = serde_json::from_slice(&doubt.stdout).unwrap();
+    let [transaction] = &doubt["transactions"].as_array().unwrap()[..] else { panic!("{doubt}") };
+    assert_eq!(transaction["client"], "7");
+    assert_eq!((&transaction["groups"], &transaction["participants"]), (&json!([0]), &json!([0, 1])));
+    assert_eq!(transaction["cause"], "group 1 does not answer");
     second.process.signal(Signal::CONT);
     groups.wait_for(UNDECIDED, 0);
+    let doubt = cluster(&groups, &["doubt"]);
+    let shown = String::from_utf8_lossy(&doubt.stdout).into_owned();
+    assert_eq!((doubt.status.code(), shown.as_str()), (Some(0), "no transaction is in doubt\n"));
     // Both servers have the same end.
     let found = get_from_all(&reader, &all, b"k").unwrap();
     assert_eq!(found[0], found[1]);

@@ -8,13 +8,20 @@ use super::Engine;
 use crate::{
     effects::{Effects, Now},
     recovery_timer::RecoveryCause,
+    transaction::PreparedTxn,
 };
 use yesquel_model::{ServerId, TxnId};
-use yesquel_wire::{Decision, status::Bucket};
+use yesquel_wire::{
+    Decision,
+    status::{Bucket, UndecidedTransaction},
+};
 
 /// Bounds of the ages by which undecided transactions are counted, in milliseconds: of the waiter,
 /// of the recovery by age, and beyond.
 const AGES_MS: [u64; 5] = [500, 2_000, 10_000, 60_000, u64::MAX];
+
+/// Undecided transactions that the status lists.
+const LISTED_MAX: usize = 256;
 
 impl Engine {
     /// Notes the connection on which a transaction was prepared.
@@ -66,6 +73,34 @@ impl Engine {
             bucket.into_iter().for_each(|bucket| bucket.count += 1);
         }
         buckets.into()
+    }
+
+    /// The oldest undecided transactions, oldest first.
+    pub(crate) fn oldest_undecided(&self, now: Now) -> Vec<UndecidedTransaction> {
+        let mut all: Vec<(&TxnId, &PreparedTxn)> = self.prepared.iter().collect();
+        let age = |(txn, prepared): &(&TxnId, &PreparedTxn)| (prepared.recovery.since_ms, **txn);
+        if all.len() > LISTED_MAX {
+            all.select_nth_unstable_by_key(LISTED_MAX, age);
+            all.truncate(LISTED_MAX);
+        }
+        all.sort_unstable_by_key(age);
+        let own = self.settings.server;
+        let listed = all.into_iter().map(|(txn, prepared)| {
+            let is_unknown =
+                |group: &ServerId| *group != own && !prepared.yes.iter().any(|(known, _)| known == group);
+            let participants = prepared.participants.iter();
+            UndecidedTransaction {
+                client: txn.client,
+                number: txn.number,
+                birth: prepared.birth.0,
+                age_ms: now.uptime_ms.saturating_sub(prepared.recovery.since_ms),
+                participants: participants.clone().map(|group| group.0).collect(),
+                unknown: participants.copied().filter(is_unknown).map(|group| group.0).collect(),
+                recovers: prepared.recovery.started().is_some(),
+                waiting: self.waiting.get(txn).map_or(0, |waiting| waiting.len() as u64),
+            }
+        });
+        listed.collect()
     }
 
     /// Counts the end of a recovery, before the decision is applied: `None` if it is the client's.

@@ -136,6 +136,7 @@ impl Engine {
                 by_groups: self.commit_counts.by_groups(),
                 refused_prepared: self.commit_counts.refused_prepared,
                 horizon_age_ms: age_ms(self.outcomes.horizon()),
+                undecided: self.oldest_undecided(now),
             },
             snapshots: SnapshotStatus {
                 oldest: oldest.0,

@@ -152,3 +152,28 @@ fn a_request_that_names_missing_parts_drops_none() {
     assert_eq!(decoded(&commit(1, 2)), refused);
     assert!(matches!(decoded(&commit(2, 1)), Reply::Committed(_)));
 }
+
+/// The status is bounded, whatever is in doubt.
+#[test]
+fn the_status_lists_the_oldest_undecided_transactions() {
+    const MANY: u64 = 300;
+    let mut groups = Groups::new(2);
+    groups.groups[1].is_down = true;
+    for number in 1..=MANY {
+        groups.prepare(0, txn(1, MANY - number), &number.to_be_bytes(), false, &BOTH);
+        if number < 3 {
+            groups.pass(50);
+        }
+    }
+    let status = groups.groups[0].engine.status(groups.now);
+    let listed = &status.commit_protocol.undecided;
+    assert_eq!((status.transactions.undecided, listed.len()), (MANY, 256));
+    let ages: Vec<u64> = listed.iter().take(3).map(|undecided| undecided.age_ms).collect();
+    let numbers: Vec<u64> = listed.iter().take(3).map(|undecided| undecided.number).collect();
+    assert_eq!((ages, numbers), (vec![100, 50, 0], vec![MANY - 1, MANY - 2, 0]));
+    assert_eq!((&listed[0].participants, &listed[0].unknown), (&vec![0, 1], &vec![1]));
+    assert!(!listed[0].recovers);
+    groups.pass(3_000);
+    let status = groups.groups[0].engine.status(groups.now);
+    assert!(status.commit_protocol.undecided.iter().all(|undecided| undecided.recovers));
+}

@@ -4,6 +4,7 @@
 
 mod attributes;
 mod bulk_load;
+mod check;
 mod circles;
 mod durable;
 mod growth;

@@ -7,8 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 use yesquel::{
-    Address, Database, Durability, EngineSettings, Error, ListenOptions, LogOptions, ManualTime, Map, Server,
-    SocketOptions, Store, status::ServerStatus,
+    Address, CheckObserver, CheckProgress, Database, Durability, EngineSettings, Error, FoundFault,
+    ListenOptions, LogOptions, ManualTime, Map, Server, SocketOptions, Store, status::ServerStatus,
 };
 
 const BUDGET: usize = 4 << 20;
@@ -177,4 +177,50 @@ fn a_forgotten_snapshot_does_not_stop_all_writers() {
     }
     // A new transaction sees the present state.
     assert_eq!(theirs.begin().get(map, &900u32.to_be_bytes()).unwrap().unwrap()[0], 8);
+}
+
+/// Acts once, in the middle of a tree.
+struct ActsOnce<F>(Option<F>);
+
+impl<F: FnOnce()> CheckObserver for ActsOnce<F> {
+    fn fault(&mut self, found: &FoundFault) {
+        panic!("{found:?}");
+    }
+
+    fn progress(&mut self, progress: &CheckProgress) -> bool {
+        if progress.keys > 100
+            && let Some(act) = self.0.take()
+        {
+            act();
+        }
+        true
+    }
+}
+
+#[test]
+fn a_check_whose_snapshot_is_dropped_goes_on_at_a_new_one() {
+    let place = tempfile::tempdir().unwrap();
+    let clock = ManualTime::default();
+    let server = start(place.path(), &clock);
+    let (store, checked) = (connect(&server), connect(&server));
+    let database = store.create_database("shop").unwrap();
+    let map = database.map("stock").unwrap();
+    let put = |number: u32, byte: u8| database.put(map, &number.to_be_bytes(), &[byte; 1_000]);
+    for number in 0..1_000 {
+        put(number, 0).unwrap();
+    }
+    let mut observer = ActsOnce(Some(|| {
+        until(&server, "nobody holds a snapshot", |status| status.snapshots.holders > 0);
+        // As above: the server cannot keep all versions.
+        for round in 1..=8 {
+            for number in 0..1_000 {
+                persists(&server, &clock, || put(number, round));
+            }
+        }
+        assert!(server.status().snapshots.cancelled >= 1);
+    }));
+    let summary = checked.check(None, &mut observer).unwrap();
+    assert_eq!((summary.faults, summary.snapshots, summary.databases), (0, 1, 1));
+    // The keys of the stock, and those of the catalog, each once.
+    assert_eq!(summary.counts.keys, 1_000 + 2);
 }

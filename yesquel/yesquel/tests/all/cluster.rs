@@ -13,7 +13,7 @@ use yesquel_tree::{Tree, Trees};
 const SERVERS: u16 = 3;
 
 /// Three servers that know each other. The first one has the home group.
-struct Cluster {
+pub(crate) struct Cluster {
     servers: Vec<Option<Server>>,
     folder: TempDir,
 }
@@ -36,22 +36,22 @@ fn start(folder: &Path, server: u16) -> Server {
 }
 
 impl Cluster {
-    fn start() -> Cluster {
+    pub(crate) fn start() -> Cluster {
         let folder = tempfile::tempdir().unwrap();
         let servers = (0..SERVERS).map(|server| Some(start(folder.path(), server))).collect();
         Cluster { servers, folder }
     }
 
-    fn addresses(&self, servers: &[u16]) -> Vec<Address> {
+    pub(crate) fn addresses(&self, servers: &[u16]) -> Vec<Address> {
         servers.iter().map(|server| address(self.folder.path(), *server)).collect()
     }
 
     /// A client that knows the addresses of these servers.
-    fn connect(&self, servers: &[u16]) -> Result<Store, Error> {
+    pub(crate) fn connect(&self, servers: &[u16]) -> Result<Store, Error> {
         Store::connect_any(&self.addresses(servers), SocketOptions::default())
     }
 
-    fn stop(&mut self, server: u16) {
+    pub(crate) fn stop(&mut self, server: u16) {
         self.servers[usize::from(server)] = None;
     }
 

@@ -4,6 +4,7 @@
 
 mod budget;
 mod bulk_load;
+mod check;
 mod clocks;
 mod cluster;
 mod connecting;
@@ -14,6 +15,7 @@ mod joining;
 mod large;
 mod lease_turns;
 mod leases;
+mod lost;
 mod maps;
 mod peers;
 mod roles;

@@ -5,7 +5,7 @@ use std::{path::Path, time::SystemTime};
 use tempfile::TempDir;
 use yesquel::{
     Address, ConnectError, EngineSettings, ListenOptions, LogOptions, NodeId, PeerOptions, Server, ServerId,
-    SocketOptions, Timestamp, TreeId, TxnId,
+    SocketOptions, Store, Timestamp, TreeId, TxnId,
 };
 use yesquel_model::KeyRange;
 use yesquel_transport::{SocketTransport, Transport, block_on};
@@ -66,7 +66,13 @@ impl Cluster {
         SocketTransport::connect(&addresses, client, options)
     }
 
-    fn client(&self, client: u64) -> SocketTransport {
+    /// A store whose connections have a role.
+    pub(crate) fn store(&self, role: Role) -> Store {
+        let addresses = SERVERS.map(|server| address(self.folder.path(), server));
+        Store::connect_any(&addresses, SocketOptions { role, ..SocketOptions::default() }).unwrap()
+    }
+
+    pub(crate) fn client(&self, client: u64) -> SocketTransport {
         self.connect(client, b"", Role::Client).unwrap()
     }
 }
@@ -81,7 +87,7 @@ pub(crate) fn node(server: ServerId) -> NodeId {
     NodeId::root(TreeId::new(1).unwrap(), server)
 }
 
-fn ask(transport: &SocketTransport, server: ServerId, request: &Request<'_>) -> Vec<u8> {
+pub(crate) fn ask(transport: &SocketTransport, server: ServerId, request: &Request<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     request.write(&mut ByteWriter(&mut bytes));
     block_on(transport.call(server, &bytes)).unwrap()
@@ -91,7 +97,7 @@ pub(crate) fn operations(server: ServerId, write: WriteOperation<'_>) -> Vec<u8>
     Operations::encode(&[NodeOperation { node: node(server), write }])
 }
 
-fn create(transport: &SocketTransport, server: ServerId, txn: TxnId) {
+pub(crate) fn create(transport: &SocketTransport, server: ServerId, txn: TxnId) {
     let new = NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() };
     let created = operations(server, WriteOperation::Create(new));
     let operations = Operations::decode(&created).unwrap();
@@ -104,20 +110,30 @@ fn create(transport: &SocketTransport, server: ServerId, txn: TxnId) {
 
 /// Prepares a write of `value` at a server, with both as participants.
 fn prepare(transport: &SocketTransport, server: ServerId, txn: TxnId, value: &[u8]) -> Vec<u8> {
+    prepare_among(transport, (server, &SERVERS), (txn, birth()), value)
+}
+
+/// Prepares a write of `value` at a server, with these participants.
+pub(crate) fn prepare_among(
+    transport: &SocketTransport,
+    (server, participants): (ServerId, &[ServerId]),
+    (txn, birth): (TxnId, Timestamp),
+    value: &[u8],
+) -> Vec<u8> {
     let put = WriteOperation::Put { key: b"k", value, is_large: false, expect: Expect::Any };
     let put = operations(server, put);
     let operations = Operations::decode(&put).unwrap();
-    let participants = Participants::encode(&SERVERS);
+    let participants = Participants::encode(participants);
     let participants = Participants::decode(&participants).unwrap();
     let (snapshot, seen) = (None, Timestamp::ZERO);
-    let (birth, waits, lease, staged) = (birth(), false, 0, None);
+    let (waits, lease, staged) = (false, 0, None);
     let prepare =
         Request::Prepare { txn, birth, waits, snapshot, seen, participants, lease, staged, operations };
     ask(transport, server, &prepare)
 }
 
 /// Reads the key at a server; waits for the transactions that it meets.
-fn read(transport: &SocketTransport, server: ServerId) -> Option<Vec<u8>> {
+pub(crate) fn read(transport: &SocketTransport, server: ServerId) -> Option<Vec<u8>> {
     let mut questions = Vec::new();
     Question::Lookup { node: node(server), key: b"k" }.write(&mut ByteWriter(&mut questions));
     let questions = Questions::decode(&questions).unwrap();

@@ -1,0 +1,178 @@
+//! Yesquel's own servers, on loopback only: one, or three that share databases.
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::process::{self, ServerProcess};
+use super::{Fixture, ServerHandle, ServerKind, ServerOptions, redis, wait_for_all};
+use crate::Result;
+use crate::children::Children;
+use crate::setup::ProgramPurpose;
+
+/// It takes 0.05 s on an idle machine.
+const START_SECONDS_MAX: u64 = 20;
+
+/// Servers of a cluster.
+const SEVERAL: usize = 3;
+
+/// Name of the database in the printed commands.
+const DATABASE: &str = "ycsb";
+
+const CREDENTIAL: &str = "credential";
+const PEER_CREDENTIAL: &str = "peer-credential";
+
+/// One server. Tests of Yesquel start their own.
+pub(crate) const KIND: ServerKind = ServerKind {
+    name: "yesquel",
+    purpose: ProgramPurpose::Yesquel,
+    serve: |children, options| Ok(Box::new(YesquelServers::start(children, options, 1)?)),
+    fixture: |_| Ok(Fixture { servers: Vec::new(), variables: Vec::new() }),
+    variables: &[],
+};
+
+/// Three servers that share databases.
+pub(crate) const CLUSTER: ServerKind = ServerKind {
+    name: "yesquel-cluster",
+    purpose: ProgramPurpose::Yesquel,
+    serve: |children, options| Ok(Box::new(YesquelServers::start(children, options, SEVERAL)?)),
+    fixture: |_| Ok(Fixture { servers: Vec::new(), variables: Vec::new() }),
+    variables: &[],
+};
+
+/// Builds the program. Cargo does nothing if it is up to date.
+fn build(children: &Children) -> Result<PathBuf> {
+    let build = ["build", "--release", "--package", "yesquel-cli", "--bin", "yesquel"];
+    children.check(crate::cargo().args(build))?;
+    Ok(crate::target().join("release/yesquel"))
+}
+
+/// A server of Yesquel. Dropping it stops it and removes its files.
+struct YesquelServer {
+    process: ServerProcess,
+    port: u16,
+}
+
+impl ServerHandle for YesquelServer {
+    fn address(&self) -> String {
+        format!("{}:{}", Ipv4Addr::LOCALHOST, self.port)
+    }
+
+    fn properties(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn wait_until_ready(&self) -> Result<()> {
+        self.process.wait_until_ready(START_SECONDS_MAX, || {
+            if self.process.log_has("ready") { Ok(()) } else { Err("it does not serve yet".to_owned()) }
+        })
+    }
+
+    fn wait_for_interrupt(&self) -> Result<()> {
+        self.process.wait_for_interrupt()
+    }
+}
+
+/// One server, or several that share databases.
+struct YesquelServers {
+    servers: Vec<YesquelServer>,
+    /// File with the credential of clients, if they need one.
+    credential: Option<PathBuf>,
+}
+
+impl ServerHandle for YesquelServers {
+    fn address(&self) -> String {
+        addresses(self.servers.iter().map(|server| server.port))
+    }
+
+    fn properties(&self) -> Vec<String> {
+        vec![format!("yesquel.address={}", self.database())]
+    }
+
+    fn wait_for_interrupt(&self) -> Result<()> {
+        wait_for_all(&self.servers)
+    }
+}
+
+/// Addresses of one cluster.
+fn addresses(ports: impl Iterator<Item = u16>) -> String {
+    ports.map(|port| format!("{}:{port}", Ipv4Addr::LOCALHOST)).collect::<Vec<_>>().join(",")
+}
+
+/// Arguments of a server that knows the others.
+fn peers(own: usize, ports: &[u16]) -> Vec<String> {
+    let others = ports.iter().enumerate().filter(|(other, _)| *other != own);
+    let others = others
+        .flat_map(|(other, port)| ["--peer".to_owned(), format!("{other}={}:{port}", Ipv4Addr::LOCALHOST)]);
+    ["--server".to_owned(), own.to_string()].into_iter().chain(others).collect()
+}
+
+impl YesquelServers {
+    /// Starts servers and returns once all of them serve.
+    fn start(children: &Children, options: &ServerOptions, count: usize) -> Result<Self> {
+        let program = build(children)?;
+        process::on_a_port(options.port, children, |port| {
+            let free = (1..count).map(|_| process::free_port());
+            let ports = [Ok(port)].into_iter().chain(free).collect::<Result<Vec<_>>>()?;
+            Self::start_on(&program, &ports, children, options)
+        })
+    }
+
+    fn start_on(program: &Path, ports: &[u16], children: &Children, options: &ServerOptions) -> Result<Self> {
+        // The secret of the servers among each other is not that of clients.
+        let secrets = match &options.password {
+            None => None,
+            Some(password) if password.is_empty() || password.contains(char::is_control) => {
+                return Err("a password is not empty and has no control characters".to_owned());
+            }
+            Some(password) => Some((password.clone(), redis::generated_password()?)),
+        };
+        // None serves before it has compared its clock with the others'.
+        let servers = (0..ports.len()).map(|own| {
+            let folder = process::folder("yesquel")?;
+            let mut command = Command::new(program);
+            command.args(["serve", "--data", "data", "--listen"]);
+            command.arg(format!("{}:{}", Ipv4Addr::LOCALHOST, ports[own])).args(peers(own, ports));
+            command.env_remove("YESQUEL_CREDENTIAL_FILE").env_remove("YESQUEL_PEER_CREDENTIAL_FILE");
+            if let Some((password, of_peers)) = &secrets {
+                process::write(&folder.path().join(CREDENTIAL), &format!("{password}\n"))?;
+                process::write(&folder.path().join(PEER_CREDENTIAL), &format!("{of_peers}\n"))?;
+                command.args(["--credential-file", CREDENTIAL, "--peer-credential-file", PEER_CREDENTIAL]);
+            }
+            let process = ServerProcess::start(children, "yesquel", folder, &mut command)?;
+            Ok(YesquelServer { process, port: ports[own] })
+        });
+        let servers = servers.collect::<Result<Vec<_>>>()?;
+        servers.iter().try_for_each(ServerHandle::wait_until_ready)?;
+        let folder = servers.first().map(|server| server.process.folder().join(CREDENTIAL));
+        Ok(Self { servers, credential: folder.filter(|_| secrets.is_some()) })
+    }
+
+    /// The address of a database, whose tables are distributed over all servers.
+    fn database(&self) -> String {
+        let mut options = Vec::new();
+        if self.servers.len() > 1 {
+            options.push("placement=tables".to_owned());
+        }
+        if let Some(credential) = &self.credential {
+            options.push(format!("credential-file={}", credential.display()));
+        }
+        let options = if options.is_empty() { String::new() } else { format!("?{}", options.join("&")) };
+        format!("yesquel://{}/{DATABASE}{options}", self.address())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_server_knows_the_others() {
+        let ports = [5, 6, 7];
+        let of = |own| peers(own, &ports).join(" ");
+        assert_eq!(of(0), "--server 0 --peer 1=127.0.0.1:6 --peer 2=127.0.0.1:7");
+        assert_eq!(of(2), "--server 2 --peer 0=127.0.0.1:5 --peer 1=127.0.0.1:6");
+        assert_eq!(peers(0, &ports[..1]), ["--server", "0"]);
+        assert_eq!(addresses(ports.into_iter()), "127.0.0.1:5,127.0.0.1:6,127.0.0.1:7");
+    }
+}

@@ -1,0 +1,226 @@
+//! `yesquel cluster lost`: says what a group takes with it that is lost for good, and ends the
+//! transactions that wait for it.
+
+use crate::{confirm::is_sure, connect::ServerArguments, failure::CliError, show};
+use clap::Args;
+use serde_json::{Value, json};
+use std::{collections::BTreeMap, io::Write, path::PathBuf, thread, time::Duration};
+use yesquel::{
+    GivenUp, ServerId, Store, TxnId,
+    status::{ServerStatus, UndecidedTransaction},
+};
+
+const ABOUT: &str = "The group must not answer. --give-up ends the transactions that are in doubt because of it: abort \
+    where no participant that is left has committed, commit where one has. Use it only if the group never comes back: \
+    it may have committed what is aborted now. The command must reach all other participants.";
+
+/// Rounds of giving up: each group lists its oldest transactions only.
+const ROUNDS_MAX: usize = 1_000;
+/// Pause before a transaction is looked at again that was queued at a group, for two seconds at most.
+const QUEUED_PAUSE: Duration = Duration::from_millis(200);
+
+#[derive(Debug, Args)]
+#[command(after_help = ABOUT)]
+pub(crate) struct ClusterLostArguments {
+    #[command(flatten)]
+    server: ServerArguments,
+    /// Number of the group
+    group: u16,
+    /// End the transactions that are in doubt because of it
+    #[arg(long)]
+    give_up: bool,
+    /// Do not ask for confirmation
+    #[arg(long, short)]
+    yes: bool,
+    /// File whose first line is the credential that servers present to each other, for --give-up
+    #[arg(long, value_name = "FILE", env = "YESQUEL_PEER_CREDENTIAL_FILE")]
+    peer_credential_file: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is missing without a group.
+#[derive(Debug, Default)]
+struct Missing {
+    /// Why the group does not answer.
+    why: String,
+    /// Maps at the group, by database; `None`: the names are at the lost group.
+    databases: Option<BTreeMap<String, Vec<String>>>,
+    /// Other groups that do not answer.
+    silent: Vec<u16>,
+    /// Transactions in doubt that the group takes part in.
+    in_doubt: usize,
+}
+
+/// Numbers of transactions that were ended.
+#[derive(Debug, Default, Clone, Copy)]
+struct Ended {
+    committed: u64,
+    aborted: u64,
+    half: u64,
+}
+
+/// Transactions in doubt in which a group takes part, by the status of the others.
+#[derive(Debug, Default)]
+struct FoundDoubts {
+    transactions: BTreeMap<TxnId, UndecidedTransaction>,
+    /// Other groups that do not answer.
+    silent: Vec<u16>,
+    /// The latest clock of those that do.
+    clock: u64,
+}
+
+fn in_doubt(store: &Store, lost: ServerId) -> Result<FoundDoubts, CliError> {
+    let mut found = FoundDoubts::default();
+    for group in store.directory()?.groups {
+        if group.group == lost.0 {
+            continue;
+        }
+        let Ok(ServerStatus { clock, commit_protocol, .. }) = store.status_of(ServerId(group.group)) else {
+            found.silent.push(group.group);
+            continue;
+        };
+        found.clock = found.clock.max(clock);
+        for undecided in commit_protocol.undecided {
+            if undecided.participants.contains(&lost.0) {
+                let txn = TxnId { client: undecided.client, number: undecided.number };
+                found.transactions.insert(txn, undecided);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Finds what is missing. Fails if the group answers.
+fn missing(store: &Store, lost: ServerId) -> Result<Missing, CliError> {
+    let known = store.directory()?.groups;
+    if !known.iter().any(|group| group.group == lost.0) {
+        return Err(yesquel::Error::NoGroup(lost.0).into());
+    }
+    let why = match store.status_of(lost) {
+        Ok(_) => return Err(CliError::Usage(format!("group {} answers: it is not lost", lost.0))),
+        Err(error) => error.to_string(),
+    };
+    let databases = if store.home_group() == lost { None } else { Some(databases_at(store, lost)?) };
+    let FoundDoubts { transactions, silent, .. } = in_doubt(store, lost)?;
+    Ok(Missing { why, databases, silent, in_doubt: transactions.len() })
+}
+
+/// Returns the databases that have a group, with their maps there.
+fn databases_at(store: &Store, group: ServerId) -> Result<BTreeMap<String, Vec<String>>, CliError> {
+    let mut found = BTreeMap::new();
+    for name in store.databases()? {
+        // A database that was dropped meanwhile has none.
+        let Ok(database) = store.database(&name) else { continue };
+        let maps = database.maps()?.into_iter().filter(|(_, map)| map.group() == group);
+        let maps: Vec<String> = maps.map(|(map, _)| map).collect();
+        if !maps.is_empty() || database.groups().contains(&group) {
+            found.insert(name, maps);
+        }
+    }
+    Ok(found)
+}
+
+pub(crate) fn run(arguments: &ClusterLostArguments) -> Result<(), CliError> {
+    let (store, lost) = (arguments.server.connect()?, ServerId(arguments.group));
+    let missing = missing(&store, lost)?;
+    let mut out = anstream::stdout();
+    if !arguments.json {
+        out.write_all(text_of(lost, &missing).as_bytes())?;
+        out.flush()?;
+    }
+    let ended = if arguments.give_up { Some(give_up(arguments, &store, &missing)?) } else { None };
+    if arguments.json {
+        writeln!(out, "{}", json_of(lost, &missing, ended))?;
+    } else if let Some(Ended { committed, aborted, .. }) = ended {
+        writeln!(out, "ended: {} aborted, {} committed", show::count(aborted), show::count(committed))?;
+    }
+    match ended.map_or(0, |ended| ended.half) {
+        0 => Ok(()),
+        half => Err(CliError::Half(half)),
+    }
+}
+
+/// Fails if further groups do not answer.
+fn all_answer(silent: &[u16]) -> Result<(), CliError> {
+    let silent: Vec<String> = silent.iter().map(u16::to_string).collect();
+    if silent.is_empty() {
+        return Ok(());
+    }
+    Err(CliError::Unreachable(format!(
+        "these groups do not answer either, and may know how transactions have ended: {}",
+        silent.join(", ")
+    )))
+}
+
+/// Ends the transactions that wait for the lost group.
+fn give_up(arguments: &ClusterLostArguments, store: &Store, missing: &Missing) -> Result<Ended, CliError> {
+    let lost = ServerId(arguments.group);
+    all_answer(&missing.silent)?;
+    let question =
+        format!("Group {} never comes back: end the transactions that wait for it?", arguments.group);
+    if !arguments.yes && !is_sure(&question)? {
+        return Err(CliError::Usage("nothing was ended; --yes does so without asking".to_owned()));
+    }
+    let peer = arguments.server.connect_as_peer(arguments.peer_credential_file.as_ref())?;
+    let (mut ended, mut until) = (Ended::default(), None);
+    for _ in 0..ROUNDS_MAX {
+        let FoundDoubts { transactions, silent, clock } = in_doubt(store, lost)?;
+        all_answer(&silent)?;
+        // Clients may begin others all the time.
+        let until = *until.get_or_insert(clock);
+        let mut open = transactions.into_values().filter(|undecided| undecided.birth <= until).peekable();
+        if open.peek().is_none() {
+            return Ok(ended);
+        }
+        let mut is_queued = false;
+        for transaction in open {
+            match peer.end_without(&transaction, lost)? {
+                GivenUp::Committed => ended.committed += 1,
+                GivenUp::Aborted => ended.aborted += 1,
+                GivenUp::Half => ended.half += 1,
+                GivenUp::Queued => is_queued = true,
+            }
+        }
+        if is_queued {
+            thread::sleep(QUEUED_PAUSE);
+        }
+    }
+    Err(CliError::Busy("some transactions are still in doubt: run the command again".to_owned()))
+}
+
+fn json_of(lost: ServerId, missing: &Missing, ended: Option<Ended>) -> Value {
+    let Missing { why, databases, silent, in_doubt } = missing;
+    let ended = ended.map(|Ended { committed, aborted, half }| {
+        json!({ "committed": committed, "aborted": aborted, "half": half })
+    });
+    json!({
+        "group": lost.0,
+        "error": why,
+        "databases": databases,
+        "silent_groups": silent,
+        "in_doubt": in_doubt,
+        "ended": ended,
+    })
+}
+
+fn text_of(lost: ServerId, missing: &Missing) -> String {
+    let Missing { why, databases, silent, in_doubt } = missing;
+    let mut text = format!("group {} does not answer: {why}\n", lost.0);
+    match databases {
+        None => text += "it has the names of all databases, so that what is missing is not known\n",
+        Some(databases) if databases.is_empty() => text += "no database has a part there\n",
+        Some(databases) => {
+            for (name, maps) in databases {
+                let maps = if maps.is_empty() { "no map yet".to_owned() } else { maps.join(" ") };
+                text += &format!("missing of {name}: {maps}\n");
+            }
+        }
+    }
+    for group in silent {
+        text += &format!("group {group} does not answer either\n");
+    }
+    let plural = if *in_doubt == 1 { "transaction is" } else { "transactions are" };
+    text + &format!("{} {plural} in doubt because of it\n", show::count(*in_doubt as u64))
+}
