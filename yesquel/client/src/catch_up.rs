@@ -3,19 +3,24 @@
 use crate::{Client, RequestError};
 use yesquel_model::ServerId;
 use yesquel_transport::{LossCause, Transport};
-use yesquel_wire::{Reply, Request};
+use yesquel_wire::{Participants, Reply, Request};
 
 impl<T: Transport> Client<T> {
     /// After this call, this client's new snapshots contain all commits at these servers that were
-    /// acknowledged, to any client, before the call. The servers are asked in parallel; each answers
-    /// when the transactions have ended that had voted there before.
+    /// acknowledged, to any client, before the call. The servers are asked in parallel; each waits for
+    /// the ends of transactions that have voted there before and have other participants.
     pub async fn catch_up(&self, servers: &[ServerId]) -> Result<(), RequestError> {
         let mut sent = Vec::with_capacity(servers.len());
+        let mut sorted = servers.to_vec();
+        sorted.sort_unstable();
+        let asked = Participants::encode(&sorted);
+        // It was encoded in order just now.
+        let asked = Participants::decode(&asked).unwrap_or(Participants::NONE);
         for server in servers {
             if !sent.is_empty() {
                 self.counters.overlapping();
             }
-            let request = Request::Present { seen: self.seen(), votes_until: None };
+            let request = Request::Present { asked, seen: self.seen(), votes_until: None };
             let request = Client::<T>::bytes_of(&request);
             // Sent now, and awaited below.
             sent.push((*server, self.send(*server, request.clone()), request));

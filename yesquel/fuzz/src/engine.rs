@@ -223,7 +223,7 @@ impl EngineRun {
             }
             7 => {
                 let votes_until = Some(self.time(input)).filter(|_| input.below(2) == 0);
-                Request::Present { seen: self.seen(input), votes_until }
+                Request::Present { asked: participants, seen: self.seen(input), votes_until }
             }
             6 => Request::Release { holder: TxnId { number: input.below(4) as u64, ..txn } },
             _ => Request::Take { node: node(input), count: input.long(), above: input.long() },

@@ -188,7 +188,7 @@ fn requests() -> Vec<Vec<u8>> {
         Request::Outcome { txn: TXN, birth: AT },
         Request::Ended { client: 1, transactions },
         Request::Take { node: node(0), count: 100, above: 5 },
-        Request::Present { seen, votes_until: None },
+        Request::Present { asked: participants, seen, votes_until: None },
         Request::Commit {
             txn: last,
             birth: AT,

@@ -118,6 +118,11 @@ impl SchemaCache {
         self.0.get_mut(which).into_iter().for_each(|known| known.users += 1);
     }
 
+    /// Returns the meta values' maps of the schemas in the transaction.
+    pub(crate) fn in_use(&self) -> impl Iterator<Item = &MapCopies> {
+        self.0.iter().filter(|known| known.users > 0).map(|known| &known.cookies)
+    }
+
     /// Notes that one database fewer is in a transaction.
     pub(crate) fn leave(&mut self, SchemaIndex(which): SchemaIndex) {
         self.0.get_mut(which).into_iter().for_each(|known| known.users = known.users.saturating_sub(1));

@@ -185,8 +185,11 @@ pub enum Request<'a> {
     },
     /// Asks for the groups of the cluster, as the machine knows them.
     Directory,
-    /// Asks for the group's clock, once all transactions have ended that have voted before.
+    /// Asks for the group's clock, once the transactions have ended that have voted before and have
+    /// participants that are not asked.
     Present {
+        /// The groups that the client asks at the same time.
+        asked: Participants<'a>,
         /// The client's highest timestamp.
         seen: Timestamp,
         /// Votes above this time are not waited for; `None`: those after the request's arrival.
@@ -385,8 +388,9 @@ impl<'a> Request<'a> {
             Request::Directory => {
                 writer.byte(DIRECTORY);
             }
-            Request::Present { seen, votes_until } => {
-                writer.byte(PRESENT).timestamp(*seen).timestamp(votes_until.unwrap_or_default());
+            Request::Present { asked, seen, votes_until } => {
+                writer.byte(PRESENT).bytes(asked.bytes());
+                writer.timestamp(*seen).timestamp(votes_until.unwrap_or_default());
             }
             Request::Join { request } => {
                 writer.byte(JOIN).bytes(request);
@@ -553,7 +557,11 @@ impl<'a> Request<'a> {
             INSPECT_TREE => Request::Inspect { tree: Some(tree(&mut reader)?) },
             INSPECT_AFTER => Request::InspectAfter { node: reader.node()? },
             DIRECTORY => Request::Directory,
-            PRESENT => Request::Present { seen: reader.timestamp()?, votes_until: snapshot(&mut reader)? },
+            PRESENT => Request::Present {
+                asked: Participants::decode(reader.bytes()?)?,
+                seen: reader.timestamp()?,
+                votes_until: snapshot(&mut reader)?,
+            },
             JOIN => Request::Join { request: management(&mut reader)? },
             MANAGE => Request::Manage { command: management(&mut reader)? },
             LEASE => Request::Lease {
@@ -650,8 +658,8 @@ mod tests {
             Request::Inspect { tree: Some(TreeId::MAX) },
             Request::InspectAfter { node },
             Request::Directory,
-            Request::Present { seen, votes_until: None },
-            Request::Present { seen, votes_until: Some(birth) },
+            Request::Present { asked: participants, seen, votes_until: None },
+            Request::Present { asked: Participants::NONE, seen, votes_until: Some(birth) },
             Request::Join { request: b"{}" },
             Request::Manage { command: &[b' '; MANAGEMENT_BYTES_MAX] },
         ] {

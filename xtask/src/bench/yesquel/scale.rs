@@ -22,7 +22,7 @@ const STATEMENTS: [usize; 2] = [500, 10_500];
 /// Rows of a table.
 const KEYS: usize = 10_000;
 
-/// Statements by the name that the client has for them, and whether they are wanted flat.
+/// Statements by the names that the client has for them, and their names in the table.
 const LOADS: [(&str, &str); 4] = [
     ("read", "SELECT of a row"),
     ("update", "UPDATE of a row"),

@@ -320,10 +320,10 @@ impl Engine {
                 self.release(holder);
                 Reply::Done
             }
-            Request::Present { seen, votes_until } => {
+            Request::Present { asked, seen, votes_until } => {
                 self.check_disk()?;
                 self.witness(now, seen)?;
-                let (at, needs_lsn) = self.present_clock(now, (seen, votes_until), effects)?;
+                let (at, needs_lsn) = self.present_clock(now, (asked, seen, votes_until), effects)?;
                 Reply::Present(at).write(&mut effects.bytes);
                 return Ok((needs_lsn, durability));
             }

@@ -42,8 +42,13 @@ impl Engine {
     /// A server can be reached: what waits for its vote need not wait for the end of a pause.
     pub(crate) fn recover_with(&mut self, server: ServerId) {
         for prepared in self.prepared.values_mut() {
-            let is_known = prepared.yes.iter().any(|(yes, _)| *yes == server);
-            if !is_known && prepared.participants.contains(&server) {
+            let is_unknown = |of: &&ServerId| !prepared.yes.iter().any(|(yes, _)| yes == *of);
+            // In group order only the first one is asked.
+            let most = if prepared.waits { 1 } else { usize::MAX };
+            let own = self.settings.server;
+            let mut asked =
+                prepared.participants.iter().filter(|of| **of != own).filter(is_unknown).take(most);
+            if asked.any(|of| *of == server) {
                 prepared.recovery.is_reachable();
             }
         }

@@ -8,10 +8,10 @@ use crate::{
     snapshots::Readable,
 };
 use yesquel_model::{
-    HybridClock, Refusal, Timestamp, TooFarAhead,
+    HybridClock, Refusal, ServerId, Timestamp, TooFarAhead,
     limits::{CLOCK_AHEAD_MS_MAX, CLOCK_HELD_MS_MAX},
 };
-use yesquel_wire::{ByteWriter, Request};
+use yesquel_wire::{ByteWriter, Participants, Request};
 
 /// Distance of the ceiling above the clock, and the remaining distance at which it is raised: two
 /// records a second, each with half a second to become durable before a request waits for it.
@@ -118,25 +118,31 @@ impl Engine {
     }
 
     /// Returns the clock, once the transactions have ended that had voted when the request came, or
-    /// up to a time. A commit over several groups is acknowledged when all have voted: here it is decided
-    /// then, and the clock is not below its time.
+    /// up to a time, and that have participants which are not asked. A commit over several groups is
+    /// acknowledged when all have voted, and its time is the last vote. If all participants are asked,
+    /// that group's clock is not below it. Otherwise the commit must be decided here.
     pub(crate) fn present_clock(
         &mut self,
         now: Now,
-        (seen, votes_until): (Timestamp, Option<Timestamp>),
+        (asked, seen, votes_until): (Participants<'_>, Timestamp, Option<Timestamp>),
         effects: &mut Effects,
     ) -> Result<(Timestamp, u64), Stop> {
         let clock = self.clock.now(now.wall_ms);
         let until = votes_until.unwrap_or(clock);
-        let voted = self.prepared.iter().find(|(_, prepared)| prepared.at <= until);
+        let is_asked = |server: &ServerId| asked.iter().any(|asked| asked == *server);
+        let voted = self
+            .prepared
+            .iter()
+            .find(|(_, prepared)| prepared.at <= until && !prepared.participants.iter().all(is_asked));
         if let Some((txn, _)) = voted {
             // Later votes do not make it wait longer.
             let mut waits = Vec::new();
-            Request::Present { seen, votes_until: Some(until) }.write(&mut ByteWriter(&mut waits));
+            let request = Request::Present { asked, seen, votes_until: Some(until) };
+            request.write(&mut ByteWriter(&mut waits));
             self.present_after_wait = Some(waits);
             return Err(Stop::Wait(*txn));
         }
-        Ok((clock, self.under_ceiling(clock, effects).max(self.lsn)))
+        Ok((clock, self.under_ceiling(clock, effects)))
     }
 
     /// Milliseconds that a server must wait after a crash so that other servers accept its

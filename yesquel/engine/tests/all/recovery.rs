@@ -148,9 +148,18 @@ fn the_end_of_the_clients_connection_starts_an_attempt() {
 fn the_present_is_after_the_ends_of_what_has_voted() {
     let mut server = Server::in_doubt();
     let mut bytes = Vec::new();
-    let request = Request::Present { seen: Timestamp::ZERO, votes_until: None };
-    request.write(&mut ByteWriter(&mut bytes));
     let caller = Caller { connection: CONNECTION + 1, request: 1 };
+    let mut effects = Effects::default();
+    // If all participants are asked, the largest clock suffices.
+    let both = Participants::encode(&[ServerId(0), ServerId(1)]);
+    let (asked, seen) = (Participants::decode(&both).unwrap(), Timestamp::ZERO);
+    Request::Present { asked, seen, votes_until: None }.write(&mut ByteWriter(&mut bytes));
+    server.engine.handle(server.now(), caller, &bytes, &mut effects).unwrap();
+    assert_eq!(effects.replies.len(), 1);
+    let one = Participants::encode(&[ServerId(0)]);
+    let request = Request::Present { asked: Participants::decode(&one).unwrap(), seen, votes_until: None };
+    bytes.clear();
+    request.write(&mut ByteWriter(&mut bytes));
     let mut effects = Effects::default();
     server.engine.handle(server.now(), caller, &bytes, &mut effects).unwrap();
     assert!(effects.replies.is_empty(), "a transaction is in doubt");

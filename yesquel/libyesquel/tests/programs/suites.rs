@@ -11,7 +11,6 @@ use std::{
 };
 
 /// Debian's Python, which uses the system's library; another one on PATH may contain a SQLite.
-/// a SQLite.
 pub(crate) const PYTHON: &str = "/usr/bin/python3";
 
 /// Differences on trees in CPython's tests, with their reasons.

@@ -367,3 +367,53 @@ fn rollback_to_a_savepoint_undoes_later_changes() {
         ],
     );
 }
+
+/// What a transaction has read of a tree whose creation is rolled back does not keep it from its
+/// commit.
+#[test]
+fn a_table_that_is_rolled_back_was_never_read() {
+    check(
+        "savepoint before a table",
+        &[
+            (0, "BEGIN", Done),
+            (0, "INSERT INTO test VALUES(5, 50)", Done),
+            (0, "SAVEPOINT s", Done),
+            (0, "CREATE TABLE u(x)", Done),
+            (0, "INSERT INTO u VALUES(7)", Done),
+            (0, "SELECT * FROM u", Rows("7")),
+            (0, "ROLLBACK TO s", Done),
+            (0, "COMMIT", Done),
+            (1, ALL, Rows("1|10 2|20 5|50")),
+        ],
+    );
+}
+
+/// A serializable transaction depends on the schemas of all databases that it reads.
+#[test]
+fn a_schema_that_was_read_is_guarded() {
+    assert!(yesquel_sqlite::is_linked());
+    let folder = TempDir::new().unwrap();
+    let address = |name: &str| {
+        let path = folder.path().display();
+        format!("file:yesquel:{path}?durability=none&isolation=serializable&database={name}")
+    };
+    let connections = [(); 3].map(|()| {
+        let connection = Connection::open(address("one")).unwrap();
+        connection.execute("ATTACH ? AS o", [address("other")]).unwrap();
+        connection.busy_timeout(std::time::Duration::ZERO).unwrap();
+        connection
+    });
+    let [first, second, third] = connections.each_ref();
+    run(first, "CREATE VIEW v AS SELECT 1 AS one").unwrap();
+    run(first, "CREATE TABLE o.x(a)").unwrap();
+    run(first, "INSERT INTO o.x VALUES(1)").unwrap();
+    run(first, "BEGIN").unwrap();
+    assert_eq!(run(first, "SELECT one FROM v").unwrap(), "1");
+    run(first, "UPDATE o.x SET a = 2").unwrap();
+    run(second, "DROP VIEW v").unwrap();
+    run(second, "CREATE VIEW v AS SELECT 2 AS one").unwrap();
+    // It is after the change of the view and before the update.
+    assert_eq!(run(third, "SELECT one, a FROM v, o.x").unwrap(), "2|1");
+    let error = run(first, "COMMIT").unwrap_err();
+    assert_eq!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy), "{error}");
+}

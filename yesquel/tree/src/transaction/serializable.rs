@@ -2,7 +2,7 @@
 
 use super::TreeTransaction;
 use crate::{Tree, reads::Reads};
-use std::ops::Bound;
+use std::{collections::BTreeMap, ops::Bound};
 use yesquel_model::{Key, KeyRange, NodeId};
 use yesquel_transport::Transport;
 
@@ -18,10 +18,19 @@ impl<T: Transport> TreeTransaction<'_, T> {
         self.reads.get_or_insert_default();
     }
 
+    /// Where reads of a tree are noted, if they are: no other transaction knows a tree
+    /// that this one creates, and its creation may be rolled back.
+    #[inline]
+    fn reads_of(&mut self, tree: Tree) -> Option<&mut Reads> {
+        self.reads.as_ref()?;
+        let is_own = self.is_created_by_commit(tree.root) || self.is_bulk_loaded(tree.root);
+        self.reads.as_deref_mut().filter(|_| !is_own)
+    }
+
     /// Notes that a key was read.
     #[inline]
     pub(crate) fn note_read(&mut self, tree: Tree, key: &[u8]) {
-        if let Some(reads) = &mut self.reads {
+        if let Some(reads) = self.reads_of(tree) {
             reads.key(tree.root, key);
         }
     }
@@ -29,7 +38,10 @@ impl<T: Transport> TreeTransaction<'_, T> {
     /// Returns the ranges to guard, once each. A transaction without writes guards only what its
     /// caller wants.
     pub(crate) fn guarded(&self) -> impl Iterator<Item = (&NodeId, &KeyRange)> {
-        let writes = !(self.writes.is_empty() && self.ranges.is_empty() && self.drops.is_empty())
+        // Rollbacks to savepoints leave empty maps.
+        let writes = !self.writes.values().all(BTreeMap::is_empty)
+            || !self.ranges.is_empty()
+            || !self.drops.is_empty()
             || self.bulk_loads.is_some();
         let reads = self.reads.as_deref().filter(|_| writes);
         let guards = self.guards.iter().map(|(root, range)| (root, range));
@@ -39,7 +51,7 @@ impl<T: Transport> TreeTransaction<'_, T> {
     /// Notes a step of a forward scan from a bound.
     #[inline]
     pub(crate) fn note_step_up(&mut self, tree: Tree, from: Bound<&[u8]>, found: Option<&Key>) {
-        if let Some(reads) = &mut self.reads {
+        if let Some(reads) = self.reads_of(tree) {
             reads.step_up(tree.root, from, found);
         }
     }
@@ -47,7 +59,7 @@ impl<T: Transport> TreeTransaction<'_, T> {
     /// Notes a step of a backward scan from a bound.
     #[inline]
     pub(crate) fn note_step_down(&mut self, tree: Tree, to: Bound<&[u8]>, found: Option<&Key>) {
-        if let Some(reads) = &mut self.reads {
+        if let Some(reads) = self.reads_of(tree) {
             reads.step_down(tree.root, to, found);
         }
     }
