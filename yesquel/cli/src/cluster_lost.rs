@@ -176,7 +176,15 @@ fn give_up(arguments: &ClusterLostArguments, store: &Store, missing: &Missing) -
         }
         let mut is_queued = false;
         for transaction in open {
-            match peer.end_without(&transaction, lost)? {
+            let given_up = peer.end_without(&transaction, lost).inspect_err(|_| {
+                // The next run does not find them again.
+                let Ended { committed, aborted, half } = ended;
+                anstream::eprintln!(
+                    "before the error, {committed} were committed, {aborted} aborted, and {half} are committed at \
+                     some groups only"
+                );
+            });
+            match given_up? {
                 GivenUp::Committed => ended.committed += 1,
                 GivenUp::Aborted => ended.aborted += 1,
                 GivenUp::Half => ended.half += 1,

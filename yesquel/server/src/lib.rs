@@ -32,6 +32,6 @@ pub use management::PendingCommand;
 pub use socket_counters::SocketCounters;
 pub use sockets::{Listener, REQUESTS_MAX, SocketReplies, SocketServer, SocketServerOptions};
 pub use time::{ManualTime, Time, WallTime};
-pub use token_proof::{is_authentic, issue_token, token_digest};
+pub use token_proof::{entry_proof, is_authentic, is_entry_authentic, issue_token, token_digest};
 pub use upgrade::{UpgradeError, UpgradeOutcome, UpgradeProgress, upgrade};
 pub use yesquel_node::{ClockState, Durability, GroupWork, LOCAL_CONNECTION, LogOptions, ReplySink};

@@ -121,6 +121,12 @@ pub enum ManagementRefusal {
         /// Names of the databases.
         databases: Vec<String>,
     },
+    /// The machine would present the credential of servers without encryption.
+    #[error(
+        "the machine encrypts its clients' connections, and not its own to other servers: start it with \
+         --peer-tls-ca"
+    )]
+    NoPeerEncryption,
     /// All numbers of groups were used.
     #[error("all numbers of groups are used up")]
     NoGroupNumbers,

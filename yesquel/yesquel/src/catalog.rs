@@ -371,6 +371,8 @@ impl<'a> Catalog<'a> {
         let is_taken = transaction.get(self.tree(), &database_key(&name)).await?.is_some();
         let new_name = if is_taken { format!("{name}@{}", from.group.0) } else { name.clone() };
         let entry = DatabaseEntry { number: self.trees.number(DATABASES).await?, groups };
+        // Its machine is not removed meanwhile.
+        self.guard_groups(&mut transaction, &entry.groups).await?;
         transaction.insert(self.tree(), &database_key(&new_name), &entry.encode(self.group))?;
         let prefix = map_key(number_before, "");
         for (map, root) in from.list(&mut transaction, &prefix).await? {

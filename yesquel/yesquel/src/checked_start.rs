@@ -81,7 +81,11 @@ impl CheckedStart {
         let (membership, mut has_told) = (self.identity.membership, false);
         loop {
             let catalog = Catalog { trees: &self.trees, group: membership.home_group };
-            match ask(Directory { catalog, cluster: membership.cluster }) {
+            match ask(Directory {
+                catalog,
+                cluster: membership.cluster,
+                credential: self.peers.credential.as_deref(),
+            }) {
                 Ok(answer) => return Ok(answer),
                 Err(error) if self.ending.is_set() => return Err(error),
                 Err(error) => {

@@ -18,12 +18,13 @@ use crate::{
     catalog::{Catalog, DATABASE},
     directory_entries::{
         CLUSTER, ClusterEntry, GROUP, GroupEntry, GroupState, MACHINE, MachineEntry, TOKEN, TokenEntry,
-        TokenUse, decode, encode, group_key, log_end_key, machine_key, nonce_text, token_key,
+        TokenUse, decode, encode, group_key, has_proof, log_end_key, machine_key, nonce_text, split_proof,
+        token_key, with_proof,
     },
 };
 use serde::{Serialize, de::DeserializeOwned};
 use yesquel_model::{ClusterId, KeyRange, LocalId, NodeId, ServerId, TreeId};
-use yesquel_server::{MachineIdentity, MachineStart};
+use yesquel_server::{MachineIdentity, MachineStart, entry_proof, is_entry_authentic};
 use yesquel_tree::{Tree, TreeTransaction, Trees};
 use yesquel_wire::{
     machines::ManagementRefusal,
@@ -114,6 +115,8 @@ pub(crate) enum EnteredStart {
 pub(crate) struct Directory<'a> {
     pub(crate) catalog: Catalog<'a>,
     pub(crate) cluster: ClusterId,
+    /// Credential of servers, by which they prove that they have written an entry.
+    pub(crate) credential: Option<&'a [u8]>,
 }
 
 type Transaction<'a> = TreeTransaction<'a, AnyTransport>;
@@ -132,7 +135,23 @@ impl<'a> Directory<'a> {
         transaction: &mut Transaction<'a>,
         key: &[u8],
     ) -> Result<Option<T>, Error> {
-        transaction.get(self.tree(), key).await?.map(|value| decode(&value)).transpose()
+        let value = transaction.get(self.tree(), key).await?;
+        value.as_deref().and_then(|value| self.proved(key, value)).map(decode).transpose()
+    }
+
+    /// Returns the JSON of an entry; `None` if no server of this cluster has written it: clients may
+    /// write the tree. Such an entry counts as absent, as after a change of the credential, and its
+    /// machine enters itself again.
+    fn proved<'v>(&self, key: &[u8], value: &'v [u8]) -> Option<&'v [u8]> {
+        if !has_proof(key) {
+            return Some(value);
+        }
+        let entry = split_proof(value)
+            .filter(|(json, proof)| is_entry_authentic(self.cluster, (key, json, proof), self.credential));
+        if entry.is_none() {
+            tracing::warn!(key = %key.escape_ascii(), "an entry of the directory was not written by a server");
+        }
+        entry.map(|(json, _)| json)
     }
 
     fn put(
@@ -141,7 +160,15 @@ impl<'a> Directory<'a> {
         key: &[u8],
         entry: &impl Serialize,
     ) -> Result<(), Error> {
-        Ok(transaction.put(self.tree(), key, &encode(entry)?)?)
+        let json = encode(entry)?;
+        let value = match has_proof(key) {
+            true => {
+                let proof = entry_proof(self.cluster, key, &json, self.credential);
+                with_proof(json, &proof)
+            }
+            false => json,
+        };
+        Ok(transaction.put(self.tree(), key, &value)?)
     }
 
     /// Returns the entries whose keys begin with a byte, with the rest of their keys.
@@ -154,7 +181,9 @@ impl<'a> Directory<'a> {
         let mut next = cursor.seek(transaction, &[kind]).await?;
         while let Some((key, value)) = next {
             let Some(rest) = key.strip_prefix(&[kind]) else { break };
-            all.push((rest.into(), decode(&value)?));
+            if let Some(json) = self.proved(&key, &value) {
+                all.push((rest.into(), decode(json)?));
+            }
             next = cursor.next(transaction).await?;
         }
         Ok(all)
@@ -170,7 +199,9 @@ impl<'a> Directory<'a> {
     /// Raises the version of the directory. All changes conflict here, so that each sees the others.
     async fn raise_version(&self, transaction: &mut Transaction<'a>) -> Result<(), Error> {
         let before: ClusterEntry = self.entry(transaction, CLUSTER).await?.unwrap_or_default();
-        let (cluster, version) = (self.cluster.to_string(), before.version + 1);
+        let damaged = || Error::Internal("the directory is damaged: its version is the last one".to_owned());
+        let version = before.version.checked_add(1).ok_or_else(damaged)?;
+        let cluster = self.cluster.to_string();
         self.put(transaction, CLUSTER, &ClusterEntry { cluster, version })
     }
 
@@ -247,8 +278,12 @@ impl<'a> Directory<'a> {
                 }
                 let entry: Option<MachineEntry> = self.entry(&mut transaction, &machine_key(machine)).await?;
                 return match entry {
-                    Some(entry) if entry.state != MachineState::Removed => {
+                    Some(entry) if entry.state == MachineState::Joining => {
                         Ok(MachineNumbers { machine, group: ServerId(entry.group) })
+                    }
+                    // Its folder does not ask again after that.
+                    Some(entry) if entry.state != MachineState::Removed => {
+                        Err(ManagementRefusal::UsedToken { machine }.into())
                     }
                     _ => Err(ManagementRefusal::RemovedMachine { machine }.into()),
                 };
@@ -319,7 +354,19 @@ impl<'a> Directory<'a> {
                     let log_end = self.log_end(&mut transaction, ServerId(entry.group)).await?;
                     EnteredStart::Known { start, address: entry.address, log_end }
                 }
-                None => EnteredStart::Other { incarnation: entry.incarnation },
+                None => {
+                    // The one that the directory has acknowledged; another one may follow it.
+                    let last = known.first().map_or(0, |start| start.incarnation);
+                    match entry.start().filter(|start| start.incarnation < last) {
+                        // No copy is ahead of the directory: the home group has lost its last writes,
+                        // as it may if it does not wait for its disk.
+                        Some(start) => {
+                            let log_end = self.log_end(&mut transaction, ServerId(entry.group)).await?;
+                            EnteredStart::Known { start, address: entry.address, log_end }
+                        }
+                        None => EnteredStart::Other { incarnation: entry.incarnation },
+                    }
+                }
             },
         })
     }
@@ -456,7 +503,7 @@ mod tests {
     fn with_directory(test: impl FnOnce(Directory<'_>)) {
         let store = Store::in_memory().unwrap();
         let catalog = Catalog { trees: &store.inner.trees, group: store.home_group() };
-        let directory = Directory { catalog, cluster: store.cluster() };
+        let directory = Directory { catalog, cluster: store.cluster(), credential: Some(b"secret") };
         let (digest, address) = ([7; 32], "a:7411");
         block_on(directory.add_token(&digest, 2, 1)).unwrap();
         let joiner = Joiner { digest, expires_ms: 2, folder: 9, address, known: &[], now_ms: 1 };
@@ -509,6 +556,50 @@ mod tests {
             }
             let [first, second] = changes.map(|change| block_on(change.commit()));
             assert!(first.is_ok() && is_conflict(second));
+        });
+    }
+
+    /// Clients may write the tree: what they write admits no machine, names no address, and removes
+    /// none.
+    #[test]
+    fn entries_that_no_server_has_written_do_not_count() {
+        with_directory(|directory| {
+            let machines = |directory: Directory<'_>| block_on(directory.read()).unwrap().machines.len();
+            let client = Directory { credential: Some(b"guessed"), ..directory };
+            assert_eq!((machines(directory), machines(client)), (1, 0));
+            let entry = MachineEntry { group: 9, state: MachineState::Serving, ..MachineEntry::default() };
+            let mut transaction = directory.trees().begin();
+            client.put(&mut transaction, &machine_key(3), &entry).unwrap();
+            client.put(&mut transaction, &token_key(&[1; 32]), &TokenEntry::default()).unwrap();
+            transaction.put(directory.tree(), &machine_key(4), &encode(&entry).unwrap()).unwrap();
+            block_on(transaction.commit()).unwrap();
+            assert_eq!(machines(directory), 1);
+            let address = "a:7411";
+            let joiner = Joiner { digest: [1; 32], expires_ms: 2, folder: 9, address, known: &[], now_ms: 1 };
+            let joined = block_on(directory.join(joiner));
+            assert!(matches!(joined, Err(DirectoryError::Refused(ManagementRefusal::UnknownToken))));
+        });
+    }
+
+    /// The answer to a machine that joins is repeated until it serves, and not after that.
+    #[test]
+    fn a_token_is_of_no_use_once_its_machine_serves() {
+        with_directory(|directory| {
+            let (digest, address) = ([7; 32], "a:7411");
+            let joiner = Joiner { digest, expires_ms: 2, folder: 9, address, known: &[], now_ms: 5 };
+            let again = MachineNumbers { machine: 2, group: ServerId(1) };
+            assert_eq!(block_on(directory.join(joiner)).unwrap(), again);
+            let (before, start) =
+                (MachineStart { incarnation: 0, nonce: 9 }, MachineStart { incarnation: 1, nonce: 8 });
+            assert!(block_on(directory.enter_start(2, before, start, (None, 0))).unwrap());
+            let joined = block_on(directory.join(joiner));
+            let refused = Err(DirectoryError::Refused(ManagementRefusal::UsedToken { machine: 2 }));
+            assert_eq!(format!("{joined:?}"), format!("{:?}", refused as Result<MachineNumbers, _>));
+            // A folder that is ahead of the directory is no copy.
+            let ahead = [MachineStart { incarnation: 2, nonce: 7 }];
+            assert!(matches!(block_on(directory.entered(2, &ahead)).unwrap(), EnteredStart::Known { .. }));
+            let copy = [MachineStart { incarnation: 1, nonce: 7 }];
+            assert!(matches!(block_on(directory.entered(2, &copy)).unwrap(), EnteredStart::Other { .. }));
         });
     }
 

@@ -98,6 +98,33 @@ pub(crate) fn machine_key(machine: u32) -> Vec<u8> {
     [&[MACHINE][..], &machine.to_be_bytes()].concat()
 }
 
+/// Whether only servers may write the entry of a key: it names where they present their credential, or
+/// what admits a machine. Such an entry ends with its proof.
+pub(crate) fn has_proof(key: &[u8]) -> bool {
+    matches!(key.first(), Some(&(MACHINE | TOKEN)))
+}
+
+/// Adds a proof to the JSON of an entry, which contains no line break.
+pub(crate) fn with_proof(mut json: Vec<u8>, proof: &[u8; 32]) -> Vec<u8> {
+    json.push(b'\n');
+    json.extend(proof.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()));
+    json
+}
+
+/// Returns the JSON of an entry and its proof.
+pub(crate) fn split_proof(value: &[u8]) -> Option<(&[u8], [u8; 32])> {
+    let at = value.iter().rposition(|byte| *byte == b'\n')?;
+    let (json, digits) = (&value[..at], std::str::from_utf8(&value[at + 1..]).ok()?);
+    if digits.len() != 64 || !digits.is_ascii() {
+        return None;
+    }
+    let mut proof = [0; 32];
+    for (byte, at) in proof.iter_mut().zip((0..64).step_by(2)) {
+        *byte = u8::from_str_radix(&digits[at..at + 2], 16).ok()?;
+    }
+    Some((json, proof))
+}
+
 /// Key of the entry of a group.
 pub(crate) fn group_key(group: ServerId) -> Vec<u8> {
     [&[GROUP][..], &group.0.to_be_bytes()].concat()
@@ -138,6 +165,18 @@ mod tests {
         assert_eq!(entry, GroupEntry { machine: 4, state: GroupState::Unknown });
         assert!(decode::<GroupEntry>(b"{").is_err());
         assert_eq!(MachineEntry { nonce: "x".to_owned(), ..MachineEntry::default() }.start(), None);
+    }
+
+    #[test]
+    fn a_proof_is_split_from_its_entry() {
+        let proof = [0xab; 32];
+        let value = with_proof(b"{}".to_vec(), &proof);
+        assert_eq!(split_proof(&value), Some((&b"{}"[..], proof)));
+        for wrong in [&b"{}"[..], b"", b"\n", &value[..value.len() - 1], &[&value[..], b"\n"].concat()] {
+            assert_eq!(split_proof(wrong), None);
+        }
+        assert!(has_proof(&machine_key(1)) && has_proof(&token_key(&proof)));
+        assert!(!has_proof(CLUSTER) && !has_proof(&group_key(ServerId(1))) && !has_proof(b"dshop"));
     }
 
     #[test]

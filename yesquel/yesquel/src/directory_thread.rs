@@ -44,6 +44,8 @@ pub(crate) struct DirectoryOptions {
     /// Whether it encrypts TCP connections.
     pub(crate) is_encrypted: bool,
     pub(crate) peer_credential: Option<Box<[u8]>>,
+    /// Whether it encrypts its connections to other servers.
+    pub(crate) encrypts_to_peers: bool,
     /// Files of its data folder.
     pub(crate) files: Option<ClusterFiles>,
     /// Ends the server.
@@ -72,8 +74,12 @@ impl DirectoryThread {
     ) -> DirectoryThread {
         let identity = embedded.core().identity();
         // A cluster without a directory has nothing to read.
-        let is_known = options.files.as_ref().is_some_and(|files| matches!(files.directory(), Ok(Some(_))));
-        let read_at = is_known.then(Instant::now);
+        let stored = options.files.as_ref().and_then(|files| files.directory().ok().flatten());
+        let read_at = stored.is_some().then(Instant::now);
+        if let Some(stored) = stored.and_then(|json| serde_json::from_slice(&json).ok()) {
+            // Clients that ask before it is read, or while the home group is down, get this copy.
+            embedded.core().install_directory(stored);
+        }
         DirectoryThread { embedded, identity, trees, peers, options, read_at, has_failed: false, log_end: 0 }
     }
 
@@ -84,7 +90,8 @@ impl DirectoryThread {
     fn directory(&self) -> Directory<'_> {
         let membership = self.identity.membership;
         let catalog = Catalog { trees: &self.trees, group: membership.home_group };
-        Directory { catalog, cluster: membership.cluster }
+        let credential = self.options.peer_credential.as_deref();
+        Directory { catalog, cluster: membership.cluster, credential }
     }
 
     /// Runs until the server ends.
@@ -229,7 +236,11 @@ impl DirectoryThread {
     fn add(&mut self, expires_in_ms: u64) -> Result<ManagementReply, DirectoryError> {
         let now_ms = self.core().wall_ms();
         let expires_ms = now_ms.saturating_add(expires_in_ms.min(EXPIRES_MS_MAX));
-        let DirectoryOptions { is_encrypted, peer_credential, .. } = &self.options;
+        let DirectoryOptions { is_encrypted, peer_credential, encrypts_to_peers, .. } = &self.options;
+        if *is_encrypted && peer_credential.is_some() && !encrypts_to_peers {
+            // It would connect to the new machine, and present the credential.
+            return Err(ManagementRefusal::NoPeerEncryption.into());
+        }
         let cluster = self.identity.membership.cluster;
         let token = issue_token(cluster, *is_encrypted, expires_ms, peer_credential.as_deref());
         let token = token.map_err(|error| Error::Internal(format!("no random numbers: {error}")))?;

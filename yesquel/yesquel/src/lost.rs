@@ -45,15 +45,16 @@ impl Store {
                 | KnownVote::Ended(Decision::Abort) => {}
             }
         }
-        let mut is_half = false;
+        let mut has_committed = Vec::with_capacity(left.len());
         for group in &left {
+            // Its client may have decided meanwhile.
             let end = block_on(client.end_at(*group, of, &participants, decision))?;
-            is_half |= matches!(end, Decision::Abort) != matches!(decision, Decision::Abort);
+            has_committed.push(matches!(end, Decision::Commit(_)));
         }
-        Ok(match decision {
-            _ if is_half => GivenUp::Half,
-            Decision::Commit(_) => GivenUp::Committed,
-            Decision::Abort => GivenUp::Aborted,
+        Ok(match has_committed.as_slice() {
+            ends if ends.iter().all(|has_committed| !has_committed) => GivenUp::Aborted,
+            ends if ends.iter().all(|has_committed| *has_committed) => GivenUp::Committed,
+            _ => GivenUp::Half,
         })
     }
 }

@@ -287,6 +287,7 @@ impl Server {
         host.serve_directory(DirectoryOptions {
             address: address.map(|address| address.to_string()),
             is_encrypted,
+            encrypts_to_peers: peers.tls.is_some(),
             peer_credential: peers.credential,
             files: cluster_files,
             fatal: fatal.clone(),
