@@ -6,8 +6,8 @@ use crate::{
     connect::ServerArguments,
     failure::CliError,
     show,
+    table_of_lines::TableOfLines,
 };
-use anstyle::Style;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use std::{collections::BTreeMap, io::Write};
@@ -113,43 +113,38 @@ fn json_of(store: &Store, groups: &[FoundGroup], databases: Option<&Databases>) 
 }
 
 fn text_of(store: &Store, groups: &[FoundGroup], databases: Option<&Databases>) -> String {
-    const HEADS: [&str; 8] =
-        ["group", "address", "databases", "memory", "records", "in doubt", "release", "up"];
-    let rows: Vec<_> = groups.iter().map(|found| row(store, found, databases)).collect();
-    let mut widths = HEADS.map(str::len);
-    for row in &rows {
-        for (width, cell) in widths.iter_mut().zip(&row.cells) {
-            *width = (*width).max(cell.chars().count());
-        }
+    let mut table = TableOfLines::new([
+        "group",
+        "address",
+        "databases",
+        "memory",
+        "records",
+        "in doubt",
+        "release",
+        "up",
+    ]);
+    let mut problems = Vec::new();
+    for found in groups {
+        let GroupRow { cells, problem } = row(store, found, databases);
+        table.push(cells);
+        problems.extend(problem.map(|problem| (found.group.group, problem)));
     }
-    let line = |cells: &[String]| {
-        let cells = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    let bold = Style::new().bold();
-    let heads = line(&HEADS.map(str::to_owned));
-    let mut text = format!("cluster {}\n\n{bold}{heads}{bold:#}\n", store.cluster());
-    for row in &rows {
-        text.push_str(&line(&row.cells));
-        text.push('\n');
-    }
+    let mut text = format!("cluster {}\n\n{}", store.cluster(), table.text());
     let bad = anstyle::AnsiColor::Red.on_default();
-    for (row, FoundGroup { group, .. }) in rows.iter().zip(groups) {
-        if let Some(problem) = &row.problem {
-            text.push_str(&format!("\n{bad}group {}: {problem}{bad:#}\n", group.group));
-        }
+    for (group, problem) in problems {
+        text.push_str(&format!("\n{bad}group {group}: {problem}{bad:#}\n"));
     }
     text
 }
 
-/// A line of the table.
-struct TableRow {
+/// A line of the table of groups.
+struct GroupRow {
     cells: Vec<String>,
     /// Why the group does not serve, or not everything.
     problem: Option<String>,
 }
 
-fn row(store: &Store, FoundGroup { group, status }: &FoundGroup, databases: Option<&Databases>) -> TableRow {
+fn row(store: &Store, FoundGroup { group, status }: &FoundGroup, databases: Option<&Databases>) -> GroupRow {
     let home = if ServerId(group.group) == store.home_group() { " (home)" } else { "" };
     let count = count_of(databases, group).map_or_else(|| "?".to_owned(), |count| count.to_string());
     let mut cells = vec![format!("{}{home}", group.group), group.address.clone(), count];
@@ -170,5 +165,5 @@ fn row(store: &Store, FoundGroup { group, status }: &FoundGroup, databases: Opti
             Some(error.to_string())
         }
     };
-    TableRow { cells, problem }
+    GroupRow { cells, problem }
 }

@@ -246,16 +246,13 @@ fn json_of(summary: &CheckSummary, faults: u64, shown: Vec<Value>, time: Duratio
 
 fn text_of(summary: &CheckSummary, time: Duration) -> String {
     let CheckSummary { databases, trees, counts, snapshots, .. } = summary;
-    let plural = |count: u64, one: &str, more: &str| {
-        format!("{} {}", show::count(count), if count == 1 { one } else { more })
-    };
     let mut text = format!(
         "checked {} in {}: {}, {}, {}, in {}",
-        plural(*trees, "tree", "trees"),
-        plural(*databases, "database", "databases"),
-        plural(counts.nodes(), "node", "nodes"),
-        plural(counts.keys, "key", "keys"),
-        plural(counts.long_values, "long value", "long values"),
+        show::things(*trees, "tree", "trees"),
+        show::things(*databases, "database", "databases"),
+        show::things(counts.nodes(), "node", "nodes"),
+        show::things(counts.keys, "key", "keys"),
+        show::things(counts.long_values, "long value", "long values"),
         show::duration(time.as_millis().try_into().unwrap_or(u64::MAX)),
     );
     if *snapshots > 0 {

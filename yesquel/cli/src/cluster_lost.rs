@@ -229,6 +229,6 @@ fn text_of(lost: ServerId, missing: &Missing) -> String {
     for group in silent {
         text += &format!("group {group} does not answer either\n");
     }
-    let plural = if *in_doubt == 1 { "transaction is" } else { "transactions are" };
-    text + &format!("{} {plural} in doubt because of it\n", show::count(*in_doubt as u64))
+    let in_doubt = show::things(*in_doubt as u64, "transaction is", "transactions are");
+    text + &format!("{in_doubt} in doubt because of it\n")
 }

@@ -1,7 +1,6 @@
 //! `yesquel cluster add` and `remove`: the machines of a cluster.
 
-use crate::{connect::OperatorArguments, failure::CliError};
-use anstyle::Style;
+use crate::{connect::OperatorArguments, failure::CliError, table_of_lines::TableOfLines};
 use clap::Args;
 use std::{
     fs::{self, File, OpenOptions},
@@ -99,15 +98,12 @@ pub(crate) fn text_of(machines: &[MachineStatus]) -> String {
     if machines.is_empty() {
         return String::new();
     }
-    let bold = Style::new().bold();
-    let mut text = format!("\n{bold}machine  group  state    starts  address{bold:#}\n");
+    let mut table = TableOfLines::new(["machine", "group", "state", "starts", "address"]);
     for MachineStatus { machine, group, address, state, incarnation } in machines {
-        let state = state.to_string();
-        let line = format!("{machine:<7}  {group:<5}  {state:<7}  {incarnation:<6}  {address}");
-        text.push_str(line.trim_end());
-        text.push('\n');
+        let (state, starts) = (state.to_string(), incarnation.to_string());
+        table.push([machine.to_string(), group.to_string(), state, starts, address.clone()]);
     }
-    text
+    format!("\n{}", table.text())
 }
 
 #[cfg(test)]

@@ -28,6 +28,11 @@ pub(crate) fn count(number: u64) -> String {
     shown
 }
 
+/// Formats a number of things: with `one` if it is one, and otherwise with `more`.
+pub(crate) fn things(number: u64, one: &str, more: &str) -> String {
+    format!("{} {}", count(number), if number == 1 { one } else { more })
+}
+
 /// Formats a time by the two largest of days, hours, minutes and seconds.
 pub(crate) fn duration(ms: u64) -> String {
     let seconds = ms / 1_000;

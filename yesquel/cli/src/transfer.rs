@@ -128,15 +128,12 @@ impl Summary<'_> {
                 "bytes": bytes, "seconds": seconds });
             writeln!(out, "{summary}")?;
         } else if !is_quiet {
-            let plural = |count: u64, one: &str, more: &str| {
-                format!("{} {}", show::count(count), if count == 1 { one } else { more })
-            };
             writeln!(
                 out,
                 "{verb} {} in {} with {}, {}, in {}",
-                plural(*rows, "row", "rows"),
-                plural(*tables, "table", "tables"),
-                plural(*indexes, "index", "indexes"),
+                show::things(*rows, "row", "rows"),
+                show::things(*tables, "table", "tables"),
+                show::things(*indexes, "index", "indexes"),
                 show::bytes(*bytes),
                 show::duration(time.as_millis().try_into().unwrap_or(u64::MAX)),
             )?;

@@ -64,20 +64,21 @@ fn summary(outcome: UpgradeOutcome, time: Duration) -> Value {
 }
 
 fn text(outcome: UpgradeOutcome, time: Duration) -> String {
-    let plural =
-        |count: u64, one: &str| format!("{} {one}{}", show::count(count), if count == 1 { "" } else { "s" });
     match outcome {
         UpgradeOutcome::Empty => "nothing to do: the folder is empty".to_owned(),
         UpgradeOutcome::Current { deleted: 0 } => "nothing to do: the folder has format 2".to_owned(),
         UpgradeOutcome::Current { deleted } => {
-            format!("deleted {} that an interrupted upgrade had left", plural(deleted, "old file"))
+            format!(
+                "deleted {} that an interrupted upgrade had left",
+                show::things(deleted, "old file", "old files")
+            )
         }
         UpgradeOutcome::Upgraded { cluster, group, records, nodes, bytes } => format!(
             "upgraded to format 2 in {}: group {} of cluster {cluster}, {} and {} in a checkpoint of {}",
             show::duration(time.as_millis().try_into().unwrap_or(u64::MAX)),
             group.0,
-            plural(nodes, "node"),
-            plural(records, "log record"),
+            show::things(nodes, "node", "nodes"),
+            show::things(records, "log record", "log records"),
             show::bytes(bytes)
         ),
     }

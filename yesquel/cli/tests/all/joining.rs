@@ -158,9 +158,7 @@ fn a_machine_waits_for_the_home_group() {
 #[test]
 fn the_token_and_the_credential_of_servers_are_kept_secret() {
     let place = Place::new();
-    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
-    fs::write(place.path("ca.pem"), made.cert.pem()).unwrap();
-    fs::write(place.path("key.pem"), made.signing_key.serialize_pem()).unwrap();
+    place.certify();
     fs::write(place.path("secret"), "of clients\n").unwrap();
     fs::write(place.path("peers"), "of servers\n").unwrap();
     let encrypted = ["--tls-cert", "ca.pem", "--tls-key", "key.pem", "--credential-file", "secret"];
@@ -204,6 +202,19 @@ fn the_token_and_the_credential_of_servers_are_kept_secret() {
     for text in [founder.said(), joined.said()] {
         assert!(!text.contains("yesquel-join") && !text.contains("of servers"), "{text}");
     }
+}
+
+/// Such a machine would present the credential without encryption to the one that joins.
+#[test]
+fn a_machine_that_encrypts_for_clients_only_issues_no_token() {
+    let place = Place::new();
+    place.certify();
+    fs::write(place.path("peers"), "of servers\n").unwrap();
+    let options = ["--tls-cert", "ca.pem", "--tls-key", "key.pem", "--peer-credential-file", "peers"];
+    let _founder = serve(&place, "a", &options);
+    let at = socket(&place, "a");
+    let (status, said) = place.fails(&["cluster", "add", &at, "--peer-credential-file", "peers"]);
+    assert!(status == 1 && said.contains("start it with --peer-tls-ca"), "{status}: {said}");
 }
 
 #[test]

@@ -7,9 +7,7 @@ use yesquel::{Address, EngineSettings, ListenOptions, LogOptions, Server};
 #[test]
 fn shell_import_export_and_dump_take_credentials() {
     let place = Place::new();
-    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
-    fs::write(place.path("ca.pem"), made.cert.pem()).unwrap();
-    fs::write(place.path("key.pem"), made.signing_key.serialize_pem()).unwrap();
+    place.certify();
     fs::write(place.path("secret"), "sesame\n").unwrap();
     let listen = ListenOptions {
         addresses: vec![Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 }],

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses another part of it")]
 
 use std::{
+    fs,
     io::Write,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
@@ -32,6 +33,13 @@ impl Ended {
 impl Place {
     pub(crate) fn new() -> Place {
         Place(tempfile::tempdir().unwrap())
+    }
+
+    /// Writes a certificate of this machine, `ca.pem`, and its key, `key.pem`.
+    pub(crate) fn certify(&self) {
+        let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+        fs::write(self.path("ca.pem"), made.cert.pem()).unwrap();
+        fs::write(self.path("key.pem"), made.signing_key.serialize_pem()).unwrap();
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

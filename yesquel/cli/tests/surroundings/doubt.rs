@@ -15,8 +15,8 @@ use std::{
 };
 use yesquel::SocketOptions;
 use yesquel_client::CommitError;
-use yesquel_transport::block_on;
-use yesquel_tree::TreeError;
+use yesquel_transport::{SocketTransport, block_on};
+use yesquel_tree::{Tree, TreeError, Trees};
 
 const TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -31,6 +31,17 @@ fn cluster(groups: &Groups, arguments: &[&str]) -> Output {
     program.args(["cluster", command, &groups.addresses[0].to_string()]).args(more).output().unwrap()
 }
 
+/// Stops the second server, and commits at both by a client that does not wait long: it does not learn
+/// the end.
+fn commit_with_a_stopped_server(groups: &Groups, all: &[Tree]) -> Trees<SocketTransport> {
+    let options = SocketOptions { timeout: TIMEOUT, connect_timeout: TIMEOUT, ..SocketOptions::default() };
+    let trees = connect(&groups.addresses, 7, options);
+    groups.servers[1].process.signal(Signal::STOP);
+    let outcome = put_in_all(&trees, all, b"k", b"after");
+    assert!(matches!(outcome, Err(TreeError::Commit(CommitError::Unknown(_)))), "{outcome:?}");
+    trees
+}
+
 #[test]
 fn transactions_that_wait_for_a_lost_server_are_given_up() {
     let groups = Groups::start();
@@ -42,12 +53,8 @@ fn transactions_that_wait_for_a_lost_server_are_given_up() {
         .output()
         .unwrap();
     assert!(database.status.success(), "{database:?}");
-    let options = SocketOptions { timeout: TIMEOUT, connect_timeout: TIMEOUT, ..SocketOptions::default() };
-    let trees = connect(&groups.addresses, 7, options);
+    let _client = commit_with_a_stopped_server(&groups, &all);
     let [first, second] = &groups.servers[..] else { panic!("two servers") };
-    second.process.signal(Signal::STOP);
-    let outcome = put_in_all(&trees, &all, b"k", b"after");
-    assert!(matches!(outcome, Err(TreeError::Commit(CommitError::Unknown(_)))), "{outcome:?}");
     second.process.signal(Signal::KILL);
     let said = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
     let printed = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
@@ -76,13 +83,9 @@ fn a_commit_with_a_silent_server_is_unknown_and_its_end_is_learned() {
     let reader = groups.client(8);
     let all = SERVERS.map(|server| block_on(reader.create(server)).unwrap());
     put_in_all(&reader, &all, b"k", b"before").unwrap();
-    let options = SocketOptions { timeout: TIMEOUT, connect_timeout: TIMEOUT, ..SocketOptions::default() };
-    let trees = connect(&groups.addresses, 7, options);
     let [first, second] = &groups.servers[..] else { panic!("two servers") };
     let asked = first.metrics()[PREPARES];
-    second.process.signal(Signal::STOP);
-    let outcome = put_in_all(&trees, &all, b"k", b"after");
-    assert!(matches!(outcome, Err(TreeError::Commit(CommitError::Unknown(_)))), "{outcome:?}");
+    let trees = commit_with_a_stopped_server(&groups, &all);
     // The first server has voted, once, and the metrics show its doubt.
     let metrics = first.metrics();
     assert_eq!((metrics[PREPARES], metrics[UNDECIDED]), (asked + 1.0, 1.0));
