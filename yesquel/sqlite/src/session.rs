@@ -167,10 +167,11 @@ impl SqlSession {
     /// Asks the groups for the present, before a transaction begins. If they do not tell, the
     /// transaction fails.
     fn catch_up(&mut self) {
+        if !self.sees_all_commits {
+            return;
+        }
         let _waits = self.waits();
-        if self.sees_all_commits
-            && let Err(error) = self.database.store().catch_up(&self.groups)
-        {
+        if let Err(error) = self.database.store().catch_up(&self.groups) {
             self.lost = Some(self.code_of(&error));
         }
     }
@@ -486,17 +487,16 @@ impl SqlSession {
         let Some(open) = &mut self.open else { return Ok(()) };
         let (written, changed) = (&self.written, &self.changed);
         let is_guarded = std::mem::replace(&mut self.is_guarded, true);
-        // What was read depends on the schemas of databases that are not written, too.
-        let is_serializable = self.isolation == IsolationLevel::Serializable;
-        let in_use: Vec<&MapCopies> =
-            self.schemas.in_use().filter(|_| is_serializable && !is_guarded && !written.is_empty()).collect();
+        let is_serializable = self.isolation == IsolationLevel::Serializable && !written.is_empty();
+        let schemas = &self.schemas;
         open.with_dependent_mut(|_, running| {
             let Some(transaction) = running else { return Ok(()) };
             if !is_guarded {
                 for cookies in written.iter().filter(|cookies| !changed.contains(cookies)) {
                     transaction.guard(*cookies, COOKIES..=COOKIES);
                 }
-                for cookies in in_use {
+                // What was read depends on the schemas of databases that are not written, too.
+                for cookies in schemas.in_use().filter(|_| is_serializable) {
                     let mut all = cookies.all().iter();
                     if !all.any(|copy| written.contains(copy) || changed.contains(copy)) {
                         transaction.guard(cookies.first(), COOKIES..=COOKIES);

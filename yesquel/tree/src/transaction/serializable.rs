@@ -18,7 +18,7 @@ impl<T: Transport> TreeTransaction<'_, T> {
         self.reads.get_or_insert_default();
     }
 
-    /// Where reads of a tree are noted, if they are: no other transaction knows a tree
+    /// Returns where reads of a tree are noted; `None`: they are not. No other transaction knows a tree
     /// that this one creates, and its creation may be rolled back.
     #[inline]
     fn reads_of(&mut self, tree: Tree) -> Option<&mut Reads> {
@@ -35,17 +35,19 @@ impl<T: Transport> TreeTransaction<'_, T> {
         }
     }
 
-    /// Returns the ranges to guard, once each. A transaction without writes guards only what its
-    /// caller wants.
+    /// Returns the ranges to guard. A transaction without writes guards only what its caller wants.
     pub(crate) fn guarded(&self) -> impl Iterator<Item = (&NodeId, &KeyRange)> {
-        // Rollbacks to savepoints leave empty maps.
-        let writes = !self.writes.values().all(BTreeMap::is_empty)
-            || !self.ranges.is_empty()
-            || !self.drops.is_empty()
-            || self.bulk_loads.is_some();
-        let reads = self.reads.as_deref().filter(|_| writes);
+        let reads = self.reads.as_deref().filter(|_| self.writes_something());
         let guards = self.guards.iter().map(|(root, range)| (root, range));
         guards.chain(reads.into_iter().flat_map(Reads::iter))
+    }
+
+    fn writes_something(&self) -> bool {
+        // Rollbacks to savepoints leave empty maps.
+        !self.writes.values().all(BTreeMap::is_empty)
+            || !self.ranges.is_empty()
+            || !self.drops.is_empty()
+            || self.bulk_loads.is_some()
     }
 
     /// Notes a step of a forward scan from a bound.

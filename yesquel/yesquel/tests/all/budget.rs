@@ -161,7 +161,7 @@ fn a_forgotten_snapshot_does_not_stop_all_writers() {
     let theirs = other.database("shop").unwrap();
     let mut forgotten = theirs.begin();
     assert_eq!(forgotten.get(map, &7u32.to_be_bytes()).unwrap().unwrap()[0], 0);
-    until(&server, "nobody holds a snapshot", |status| status.snapshots.holders > 0);
+    until(&server, "no client holds a snapshot", |status| status.snapshots.holders > 0);
     // Each round writes a quarter of the budget. While the snapshot is held, all versions are kept.
     let mut refused = 0;
     for round in 1..=8 {
@@ -210,7 +210,7 @@ fn a_check_whose_snapshot_is_dropped_goes_on_at_a_new_one() {
         put(number, 0).unwrap();
     }
     let mut observer = ActsOnce(Some(|| {
-        until(&server, "nobody holds a snapshot", |status| status.snapshots.holders > 0);
+        until(&server, "no client holds a snapshot", |status| status.snapshots.holders > 0);
         // As above: the server cannot keep all versions.
         for round in 1..=8 {
             for number in 0..1_000 {
