@@ -200,6 +200,11 @@ const BENCHMARKS: &[Benchmark] = &[
         run: yesquel::scale::scale,
     },
     Benchmark {
+        name: "yesquel-quota",
+        measures: "statements of SQL at 1, 2 and 4 servers, each held to 6 % of a processor",
+        run: yesquel::quota::quota,
+    },
+    Benchmark {
         name: "yesquel-memory",
         measures: "memory of a stored key, compared with Redis",
         run: yesquel::memory::memory_per_key,

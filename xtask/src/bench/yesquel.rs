@@ -21,6 +21,7 @@ mod half_load;
 pub(super) mod inserts;
 pub(super) mod loads;
 pub(super) mod memory;
+pub(super) mod quota;
 pub(super) mod restart;
 pub(super) mod roots;
 pub(super) mod scale;

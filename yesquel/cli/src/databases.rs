@@ -1,8 +1,8 @@
-//! `yesquel databases`: list, create, drop.
+//! `yesquel databases`: list, create, extend, drop.
 
 use crate::{confirm::is_sure, connect::ServerArguments, failure::CliError};
 use clap::{Args, Subcommand};
-use std::io::Write;
+use std::{io::Write, time::Duration};
 use yesquel::{Database, Placement};
 
 #[derive(Debug, Subcommand)]
@@ -11,6 +11,8 @@ pub(crate) enum DatabasesCommand {
     List(ListArguments),
     /// Create a database; its name must not contain `/`
     Create(CreateArguments),
+    /// Add groups to a database: tables created from then on may be placed at them
+    Extend(ExtendArguments),
     /// Drop a database with all its contents
     Drop(DropArguments),
 }
@@ -44,6 +46,18 @@ pub(crate) struct CreateArguments {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct ExtendArguments {
+    #[command(flatten)]
+    named: DatabaseArguments,
+    /// The groups: numbers, as in 1,2, or tables (all groups of the cluster)
+    #[arg(long, value_name = "PLACEMENT", default_value = "tables")]
+    placement: Placement,
+    /// Longest wait for transactions that have begun with BEGIN IMMEDIATE, in seconds
+    #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u64).range(..=86_400))]
+    wait: u64,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct DropArguments {
     #[command(flatten)]
     named: DatabaseArguments,
@@ -60,6 +74,16 @@ pub(crate) fn run(command: &DatabasesCommand) -> Result<(), CliError> {
             placement,
         }) => {
             server.connect()?.create_database_at(name, placement)?;
+            Ok(())
+        }
+        DatabasesCommand::Extend(ExtendArguments {
+            named: DatabaseArguments { server, name },
+            placement,
+            wait,
+        }) => {
+            let wait = Duration::from_secs(*wait);
+            let database = yesquel_sqlite::add_groups(&server.connect()?, name, placement, wait)?;
+            writeln!(anstream::stdout(), "{name}{}", groups(&database))?;
             Ok(())
         }
         DatabasesCommand::Drop(DropArguments { named: DatabaseArguments { server, name }, yes }) => {

@@ -7,16 +7,35 @@ use crate::{
         MachineFile, MachineIdentity, group_folder, parse_nonce, random_bytes, write_file, write_private_file,
     },
 };
-use std::io;
+use std::{fmt, io};
 use yesquel_log::disk::{Disk, DiskTree, Folder};
 use yesquel_model::ServerId;
 
 const DIRECTORY: &str = "directory";
 const DIRECTORY_UNFINISHED: &str = "directory-unfinished";
 const PEER_CREDENTIAL: &str = "peer-credential";
+/// The same of a cluster that encrypts: it must not be presented without encryption.
+const ENCRYPTED_PEER_CREDENTIAL: &str = "peer-credential-encrypted";
 const PEER_CREDENTIAL_UNFINISHED: &str = "peer-credential-unfinished";
 const JOINING: &str = "joining";
 const JOINING_UNFINISHED: &str = "joining-unfinished";
+
+/// The credential of a cluster's servers, as a machine got it when it joined.
+#[derive(Clone, PartialEq, Eq)]
+pub struct StoredCredential {
+    /// The credential.
+    pub credential: Box<[u8]>,
+    /// Whether the cluster encrypts, so that the credential must not be presented without
+    /// encryption.
+    pub is_encrypted: bool,
+}
+
+// Logs and panics must not show it.
+impl fmt::Debug for StoredCredential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoredCredential").field("is_encrypted", &self.is_encrypted).finish_non_exhaustive()
+    }
+}
 
 /// The files. A machine that joins writes them before `machine`, which makes the folder that of a
 /// member.
@@ -25,10 +44,11 @@ pub struct ClusterFiles<D = Folder>(D);
 
 impl ClusterFiles {
     /// Names of the files, and of those that are being written.
-    pub(crate) const NAMES: [&str; 6] = [
+    pub(crate) const NAMES: [&str; 7] = [
         DIRECTORY,
         DIRECTORY_UNFINISHED,
         PEER_CREDENTIAL,
+        ENCRYPTED_PEER_CREDENTIAL,
         PEER_CREDENTIAL_UNFINISHED,
         JOINING,
         JOINING_UNFINISHED,
@@ -64,13 +84,19 @@ impl<D: Disk> ClusterFiles<D> {
     }
 
     /// Reads the credential of the cluster's servers.
-    pub fn peer_credential(&self) -> Result<Option<Box<[u8]>>, DataFolderError> {
-        Ok(self.read(PEER_CREDENTIAL)?.map(Into::into))
+    pub fn peer_credential(&self) -> Result<Option<StoredCredential>, DataFolderError> {
+        for (name, is_encrypted) in [(ENCRYPTED_PEER_CREDENTIAL, true), (PEER_CREDENTIAL, false)] {
+            if let Some(credential) = self.read(name)? {
+                return Ok(Some(StoredCredential { credential: credential.into(), is_encrypted }));
+            }
+        }
+        Ok(None)
     }
 
     /// Writes the credential of the cluster's servers, for the owner of the folder only.
-    pub fn store_peer_credential(&self, credential: &[u8]) -> Result<(), DataFolderError> {
-        write_private_file(&self.0, PEER_CREDENTIAL_UNFINISHED, PEER_CREDENTIAL, credential)
+    pub fn store_peer_credential(&self, stored: &StoredCredential) -> Result<(), DataFolderError> {
+        let name = if stored.is_encrypted { ENCRYPTED_PEER_CREDENTIAL } else { PEER_CREDENTIAL };
+        write_private_file(&self.0, PEER_CREDENTIAL_UNFINISHED, name, &stored.credential)
     }
 
     /// Returns the number by which the cluster recognizes the folder if its join was interrupted;
@@ -119,7 +145,7 @@ pub(crate) fn create_group(
 pub(crate) fn finish_join<D: DiskTree + Clone>(
     disk: &D,
     identity: MachineIdentity,
-    peer_credential: Option<&[u8]>,
+    peer_credential: Option<&StoredCredential>,
     directory: &[u8],
 ) -> Result<(), DataFolderError> {
     let files = ClusterFiles::new(disk.clone());
@@ -141,12 +167,16 @@ mod tests {
     use yesquel_seeds::Random;
     use yesquel_simulation::disk::SimulatedDisk;
 
+    fn secret() -> StoredCredential {
+        StoredCredential { credential: b"secret"[..].into(), is_encrypted: true }
+    }
+
     fn join(disk: &SimulatedDisk) -> Result<u128, DataFolderError> {
         let nonce = ClusterFiles::new(disk.clone()).begin_join()?;
         let start = MachineStart { incarnation: 0, nonce };
         let membership = ClusterMembership { cluster: ClusterId([3; 16]), home_group: ServerId(0) };
         let identity = MachineIdentity { membership, machine: 5, group: ServerId(4), start };
-        finish_join(disk, identity, Some(b"secret"), b"{}")?;
+        finish_join(disk, identity, Some(&secret()), b"{}")?;
         Ok(nonce)
     }
 
@@ -172,7 +202,7 @@ mod tests {
             assert!(begun.is_none_or(|begun| begun == nonce));
         }
         assert_eq!(files.joining().unwrap(), None);
-        assert_eq!(files.peer_credential().unwrap().as_deref(), Some(&b"secret"[..]));
+        assert_eq!(files.peer_credential().unwrap(), Some(secret()));
         assert_eq!(files.directory().unwrap().as_deref(), Some(&b"{}"[..]));
         assert_eq!(MachineFile::read(&disk).unwrap().unwrap().machine, 5);
         has_failed

@@ -1,7 +1,7 @@
 //! Data folder, which belongs to one server, and is locked by one process at a time.
 
 use crate::{
-    cluster_files::{ClusterFiles, create_group, finish_join},
+    cluster_files::{ClusterFiles, StoredCredential, create_group, finish_join},
     folder_error::DataFolderError,
     machine_file::{
         GROUP_PREFIX, MACHINE, MACHINE_UNFINISHED, MachineFile, MachineIdentity, MachineStart, group_folder,
@@ -182,7 +182,7 @@ impl DataFolder {
     pub fn finish_join(
         &mut self,
         identity: MachineIdentity,
-        peer_credential: Option<&[u8]>,
+        peer_credential: Option<&StoredCredential>,
         directory: &[u8],
     ) -> Result<(), DataFolderError> {
         finish_join(&Folder::new(&self.path), identity, peer_credential, directory)

@@ -23,7 +23,7 @@ mod upgrade;
 mod wake_flag;
 
 pub use crate::core::{Core, CoreSession};
-pub use cluster_files::ClusterFiles;
+pub use cluster_files::{ClusterFiles, StoredCredential};
 pub use error::CoreError;
 pub use folder::DataFolder;
 pub use folder_error::DataFolderError;

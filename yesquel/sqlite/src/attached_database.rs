@@ -3,17 +3,18 @@
 use crate::{
     address::{ConsistencyLevel, DatabaseAddress},
     code::ResultCode,
-    schema::{MetaValues, SchemaIndex},
+    last_error,
+    schema::{META, SchemaIndex},
     session::SqlSession,
     stores::{StoreRef, store_of},
     trees::{DatabaseTrees, SCHEMA_ROOT, map_name, root_of},
 };
 use rustc_hash::FxHashMap;
 use std::{cell::RefCell, rc::Rc, time::Duration};
-use yesquel::{COOKIES_MAP, CancelCheck, Database, Error, Map, MapCopies, SCHEMA_MAP, ServerId};
+use yesquel::{COOKIES_MAP, CancelCheck, Database, Error, Map, MapCopies, SCHEMA_MAP, ServerId, TreeId};
 
 /// Index of the schema's cookie.
-const COOKIE: usize = 1;
+pub(crate) const COOKIE: usize = 1;
 /// Index of a pseudo value that changes when others have written.
 const DATA_VERSION: usize = 15;
 
@@ -70,9 +71,11 @@ enum AttachState {
 /// Database of a connection: its main one or an attached one.
 #[derive(Debug)]
 pub(crate) struct AttachedDatabase {
+    /// As it was opened. The session knows groups that have joined since.
     database: Database,
     schema: Map,
-    cookies: MapCopies,
+    /// The first copy of the meta values. The session knows the others.
+    cookies: Map,
     pub(crate) is_readonly: bool,
     state: AttachState,
     known: SchemaIndex,
@@ -94,13 +97,22 @@ impl AttachedDatabase {
     ) -> Result<AttachedDatabase, Error> {
         let shared: StoreRef = store_of(address)?;
         let store = shared.store();
-        let (database, found) = match store.database_with_maps(&address.name, [SCHEMA_MAP, COOKIES_MAP]) {
+        let find = || store.database_with_maps(&address.name, [SCHEMA_MAP, COOKIES_MAP]);
+        let (mut database, found) = match find() {
             Err(Error::NoDatabase(_)) if creates && !is_readonly => {
                 (store.database_or_create_at(&address.name, &address.placement)?, [None; 2])
             }
             found => found?,
         };
-        let (schema, cookies) = schema_maps(&database, found, is_readonly)?;
+        let (schema, cookies) = match schema_maps(&database, found, is_readonly) {
+            // Since then groups have joined, or it was dropped and created again.
+            Err(Error::NoDatabase(_)) if !is_readonly => {
+                let found;
+                (database, found) = find()?;
+                schema_maps(&database, found, is_readonly)?
+            }
+            maps => maps?,
+        };
         let mut sessions = others.iter().map(|other| &other.session);
         let session = sessions.find(|session| session.borrow().shared.is(&shared)).cloned();
         let is_first = session.is_none();
@@ -112,12 +124,11 @@ impl AttachedDatabase {
         if address.consistency > ConsistencyLevel::Session {
             session.borrow_mut().see_all_commits();
         }
-        session.borrow_mut().uses_groups(database.groups());
-        let known = session.borrow_mut().schema(schema, &cookies);
+        let known = session.borrow_mut().schema(&database, schema, &cookies);
         Ok(AttachedDatabase {
             database,
             schema,
-            cookies,
+            cookies: cookies.first(),
             is_readonly,
             state: AttachState::Out,
             known,
@@ -129,24 +140,28 @@ impl AttachedDatabase {
 
     /// Returns its trees, for tools.
     pub(crate) fn trees(&self) -> DatabaseTrees {
-        DatabaseTrees::new(self.database.clone(), self.schema)
+        let session = self.session.borrow();
+        let database = session.database_of(self.known).unwrap_or(&self.database);
+        DatabaseTrees::new(database.clone(), self.schema)
     }
 
     /// Returns an estimate of the number of pages of this size.
     pub(crate) fn pages(&self, page_bytes: u64) -> Result<u64, ResultCode> {
-        let trees = self.trees();
-        self.session.borrow_mut().pages(self.cookies.first(), page_bytes, || trees.size(&self.cookies))
+        let (trees, mut session) = (self.trees(), self.session.borrow_mut());
+        let cookies = session.copies(self.known).cloned().ok_or(ResultCode::INTERNAL)?;
+        session.pages(self.cookies, page_bytes, || trees.size(&cookies))
     }
 
     /// Returns the map of the meta values, which stands for the database.
     pub(crate) fn cookies(&self) -> Map {
-        self.cookies.first()
+        self.cookies
     }
 
     /// Returns the copy of the meta values that a write to a map guards: the one at its group, so
     /// that the guard takes no other group into the commit.
     pub(crate) fn cookies_at(&self, map: Map) -> Map {
-        self.cookies.at(map.group())
+        let session = self.session.borrow();
+        session.copies(self.known).map_or(self.cookies, |copies| copies.at(map.group()))
     }
 
     /// Returns the map of a root page.
@@ -154,12 +169,18 @@ impl AttachedDatabase {
         if root == SCHEMA_ROOT {
             return Ok(self.schema);
         }
-        if self.cookies.all().len() == 1 {
-            return self.schema.with_number(u64::from(root)).ok_or(ResultCode::CORRUPT);
+        if let Some(map) = self.roots.borrow().get(&root) {
+            return Ok(*map);
         }
-        let known = self.roots.borrow().get(&root).copied();
-        let known = known.or_else(|| self.database.cached_map(&map_name(u64::from(root))));
-        let map = match known {
+        let cached = {
+            let session = self.session.borrow();
+            let database = session.database_of(self.known).ok_or(ResultCode::INTERNAL)?;
+            if let [_] = database.groups() {
+                return self.schema.with_number(u64::from(root)).ok_or(ResultCode::CORRUPT);
+            }
+            database.cached_map(&map_name(u64::from(root)))
+        };
+        let map = match cached {
             Some(map) => map,
             None => self.find_map(root)?,
         };
@@ -193,7 +214,49 @@ impl AttachedDatabase {
             self.state = AttachState::In;
         }
         session.renew();
-        Ok(session.assumed_values(self.known, self.cookies.first())?[COOKIE])
+        drop(session);
+        let cookies = self.cookies;
+        Ok(self.with_all_groups(|session, known| session.assumed_values(known, cookies))?[COOKIE])
+    }
+
+    /// Returns meta values, and learns before it the groups that have joined the database according to
+    /// them.
+    fn with_all_groups(
+        &self,
+        values: impl Fn(&mut SqlSession, SchemaIndex) -> Result<[u32; META], ResultCode>,
+    ) -> Result<[u32; META], ResultCode> {
+        let all = values(&mut self.session.borrow_mut(), self.known)?;
+        if !self.session.borrow().misses_groups(self.known) {
+            return Ok(all);
+        }
+        self.learn_groups()?;
+        // The transaction may be another one.
+        let all = values(&mut self.session.borrow_mut(), self.known)?;
+        if self.session.borrow().misses_groups(self.known) {
+            last_error::set(ResultCode::BUSY_SNAPSHOT, "groups have joined the database: begin again");
+            return Err(ResultCode::BUSY_SNAPSHOT);
+        }
+        Ok(all)
+    }
+
+    /// Learns the groups that have joined the database.
+    fn learn_groups(&self) -> Result<(), ResultCode> {
+        let mut session = self.session.borrow_mut();
+        session.shared.check_process()?;
+        let opened = {
+            let _waits = session.waits();
+            let store = self.database.store();
+            let opened = store.database_with_maps(self.database.name(), [SCHEMA_MAP, COOKIES_MAP]);
+            opened.and_then(|(database, found)| Ok((schema_maps(&database, found, true)?, database)))
+        };
+        let ((schema, cookies), database) = opened.map_err(|error| session.code_of(&error))?;
+        if schema != self.schema {
+            // Dropped, and created again.
+            let dropped = TreeId::new(self.schema.tree()).unwrap_or_default();
+            return Err(session.code_of(&Error::NoMap(dropped)));
+        }
+        session.learn_groups(self.known, &database, &cookies);
+        Ok(())
     }
 
     /// Returns the cached cookie of the schema.
@@ -204,29 +267,32 @@ impl AttachedDatabase {
     /// Returns a meta value; fails if the schema differs from the one that `begin` returned, so
     /// that the statement is prepared again.
     pub(crate) fn meta(&mut self, index: usize) -> Result<u32, ResultCode> {
-        let mut session = self.session.borrow_mut();
         if index == DATA_VERSION {
-            return Ok(session.moment() as u32);
+            return Ok(self.session.borrow().moment() as u32);
         }
-        let values = session.values(self.known, self.cookies.first())?;
+        let cookies = self.cookies;
+        let values = self.with_all_groups(|session, known| session.values(known, cookies))?;
         Ok(values.get(index).copied().unwrap_or_default())
     }
 
     /// Verifies the meta values, for a caller that has not used any.
     pub(crate) fn prove(&mut self) -> Result<(), ResultCode> {
-        self.session.borrow_mut().verified_values(self.known, self.cookies.first()).map(drop)
+        let cookies = self.cookies;
+        self.with_all_groups(|session, known| session.verified_values(known, cookies)).map(drop)
     }
 
     pub(crate) fn set_meta(&mut self, index: usize, value: u32) -> Result<(), ResultCode> {
-        let mut session = self.session.borrow_mut();
-        let mut all = if index == COOKIE {
-            session.values_to_follow(self.known, self.cookies.first())?
-        } else {
-            session.verified_values(self.known, self.cookies.first())?
-        };
+        let cookies = self.cookies;
+        let mut all = self.with_all_groups(|session, known| {
+            if index == COOKIE {
+                session.values_to_follow(known, cookies)
+            } else {
+                session.verified_values(known, cookies)
+            }
+        })?;
         let Some(place) = all.get_mut(index) else { return Ok(()) };
         *place = value;
-        session.set_values(self.known, &self.cookies, MetaValues::from(all))
+        self.session.borrow_mut().set_values(self.known, all)
     }
 
     /// Ends a transaction that was kept for a statement to be prepared again.
@@ -242,9 +308,16 @@ impl AttachedDatabase {
     /// Keeps others from writing to these databases of a connection at this store, during the
     /// transaction that begins next. Waits for leases of others for `wait` at most.
     pub(crate) fn lease(&self, all: &[&AttachedDatabase], wait: Duration) -> Result<(), ResultCode> {
-        let here = all.iter().filter(|other| Rc::ptr_eq(&self.session, &other.session));
-        let cookies: Vec<Map> = here.flat_map(|here| here.cookies.all().iter().copied()).collect();
-        self.session.borrow_mut().take_lease(&cookies, wait)
+        let here = || all.iter().filter(|other| Rc::ptr_eq(&self.session, &other.session));
+        for here in here() {
+            if self.session.borrow().misses_groups(here.known) {
+                here.learn_groups()?;
+            }
+        }
+        let mut session = self.session.borrow_mut();
+        let copies = here().filter_map(|here| session.copies(here.known));
+        let cookies: Vec<Map> = copies.flat_map(|copies| copies.all().iter().copied()).collect();
+        session.take_lease(&cookies, wait)
     }
 
     /// Notes that the caller waits for no lease any more.
@@ -279,7 +352,7 @@ impl AttachedDatabase {
             TreePlace::LastTable => self.last_table,
             TreePlace::Table(root) => Some(self.map(root)?),
         };
-        let (database, cookies) = (self.database.clone(), self.cookies.first());
+        let (database, cookies) = (self.database.clone(), self.cookies);
         let mut session = self.session.borrow_mut();
         session.resized(cookies);
         let map = session
@@ -294,7 +367,7 @@ impl AttachedDatabase {
     }
 
     pub(crate) fn drop_tree(&mut self, root: u32) -> Result<(), ResultCode> {
-        let (database, cookies) = (self.database.clone(), self.cookies.first());
+        let (database, cookies) = (self.database.clone(), self.cookies);
         let mut session = self.session.borrow_mut();
         let name = map_name(u64::from(root));
         session.resized(cookies);
@@ -304,11 +377,12 @@ impl AttachedDatabase {
     /// Deletes all entries of a tree; returns their number if `counts` is set.
     pub(crate) fn clear(&mut self, root: u32, counts: bool) -> Result<i64, ResultCode> {
         let map = self.map(root)?;
+        let guarded = self.cookies_at(map);
         let count = if counts { self.check(root)? } else { 0 };
         let mut session = self.session.borrow_mut();
         session.shared.rows().suspect(map.tree());
-        session.resized(self.cookies.first());
-        session.write(self.cookies_at(map), |transaction| {
+        session.resized(self.cookies);
+        session.write(guarded, |transaction| {
             transaction.delete_range::<&[u8]>(map, ..);
             Ok(())
         })?;

@@ -1,6 +1,9 @@
 //! Check of the copies of a schema's meta values: a database has one at each of its groups.
 
-use crate::{attached_database::copy_name, schema::COOKIES};
+use crate::{
+    attached_database::copy_name,
+    schema::{COOKIES, MetaValues},
+};
 use thiserror::Error;
 use yesquel::{COOKIES_MAP, Database, Error, SCHEMA_MAP, ServerId};
 
@@ -21,6 +24,14 @@ pub enum CopyFault {
         /// The first group of the database.
         first: ServerId,
     },
+    /// The copies have another number of groups than the catalog, so that connections miss some.
+    #[error("the schema's cookies have {stored} groups, and the database has {groups}")]
+    Groups {
+        /// Number in the copies.
+        stored: usize,
+        /// Number of the database's groups.
+        groups: usize,
+    },
 }
 
 impl CopyFault {
@@ -29,6 +40,7 @@ impl CopyFault {
         match self {
             CopyFault::Missing { .. } => "missing_cookies",
             CopyFault::Differs { .. } => "different_cookies",
+            CopyFault::Groups { .. } => "different_groups",
         }
     }
 }
@@ -49,6 +61,11 @@ pub fn copy_faults(database: &Database) -> Result<Vec<CopyFault>, Error> {
     };
     let (mut transaction, mut faults) = (database.begin(), Vec::new());
     let values = transaction.get(cookies, COOKIES)?;
+    let stored = values.clone().map_or(0, |values| MetaValues::of(values).groups) as usize;
+    // Zero: as it was created.
+    if stored != 0 && stored != database.groups().len() {
+        faults.push(CopyFault::Groups { stored, groups: database.groups().len() });
+    }
     for group in others {
         let (group, first) = (*group, *first);
         match database.existing_map(&copy_name(group))? {

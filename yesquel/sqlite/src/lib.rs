@@ -5,6 +5,7 @@
 //! `docs/yesquel/sql.md` describes the design.
 
 mod access_pattern;
+mod add_groups;
 mod address;
 mod address_file;
 mod attached_database;
@@ -29,6 +30,7 @@ mod sorted;
 mod stores;
 mod trees;
 
+pub use add_groups::add_groups;
 pub use address::{
     AccessMode, ConsistencyLevel, DatabaseAddress, DatabaseAddressError, DatabaseLocation, IsolationLevel,
 };

@@ -5,7 +5,7 @@
 //! (`docs/yesquel/sql.md`).
 
 use std::time::{Duration, Instant};
-use yesquel::{Error, Map, MapCopies, Proof, Timestamp, Transaction};
+use yesquel::{Database, Error, Map, MapCopies, Proof, Timestamp, Transaction};
 
 /// Key of a schema's meta values.
 pub(crate) const COOKIES: &[u8] = b"";
@@ -20,16 +20,27 @@ const RECENT: Duration = Duration::from_millis(400);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MetaValues {
     pub(crate) all: [u32; META],
+    /// Number of the database's groups if some have joined it, otherwise 0. It is stored behind
+    /// SQLite's values, so that a failed proof brings it. A connection that knows fewer learns them.
+    pub(crate) groups: u32,
     stored: Box<[u8]>,
 }
 
 impl MetaValues {
+    pub(crate) fn new(all: [u32; META], groups: u32) -> MetaValues {
+        let groups_stored = Some(groups).filter(|groups| *groups > 0);
+        let stored = all.into_iter().chain(groups_stored).flat_map(u32::to_be_bytes).collect();
+        MetaValues { all, groups, stored }
+    }
+
     pub(crate) fn of(stored: Box<[u8]>) -> MetaValues {
         let mut all = [0; META];
-        for (value, bytes) in all.iter_mut().zip(stored.as_chunks().0) {
-            *value = u32::from_be_bytes(*bytes);
+        let mut values = stored.as_chunks().0.iter().map(|bytes| u32::from_be_bytes(*bytes));
+        for (value, found) in all.iter_mut().zip(&mut values) {
+            *value = found;
         }
-        MetaValues { all, stored }
+        let groups = values.next().unwrap_or_default();
+        MetaValues { all, groups, stored }
     }
 
     pub(crate) fn stored(&self) -> &[u8] {
@@ -37,15 +48,10 @@ impl MetaValues {
     }
 }
 
-impl From<[u32; META]> for MetaValues {
-    fn from(all: [u32; META]) -> MetaValues {
-        MetaValues { all, stored: all.iter().flat_map(|value| value.to_be_bytes()).collect() }
-    }
-}
-
 /// Cached schema.
 #[derive(Debug)]
 struct CachedSchema {
+    database: Database,
     /// Maps of the meta values, one at each group of the database.
     cookies: MapCopies,
     schema: Map,
@@ -69,24 +75,61 @@ pub(crate) struct SchemaCache(Vec<CachedSchema>);
 pub(crate) struct SchemaIndex(usize);
 
 impl SchemaCache {
-    /// Returns the schema of a database by the maps of its schema table and meta values.
-    pub(crate) fn of(&mut self, schema: Map, cookies: &MapCopies) -> SchemaIndex {
-        let place = self.0.iter().position(|known| known.cookies == *cookies);
-        SchemaIndex(place.unwrap_or_else(|| {
+    /// Returns the schema of a database by the maps of its schema table and meta values. All that open
+    /// the database share it, and the copies that the last one has found.
+    pub(crate) fn of(&mut self, database: &Database, schema: Map, cookies: &MapCopies) -> SchemaIndex {
+        let place = self.0.iter().position(|known| known.cookies.first() == cookies.first());
+        if let Some(place) = place {
+            self.learn_copies(SchemaIndex(place), database, cookies);
+            return SchemaIndex(place);
+        }
+        self.0.push(CachedSchema {
+            database: database.clone(),
+            cookies: cookies.clone(),
+            schema,
             // Assume that nothing was written yet: the failed proof brings the true values.
-            let values = Some(MetaValues::of(Box::default()));
-            let known = CachedSchema {
-                cookies: cookies.clone(),
-                schema,
-                values,
-                verified_at: None,
-                proved: None,
-                is_proof_requested: false,
-                users: 0,
-            };
-            self.0.push(known);
-            self.0.len() - 1
-        }))
+            values: Some(MetaValues::of(Box::default())),
+            verified_at: None,
+            proved: None,
+            is_proof_requested: false,
+            users: 0,
+        });
+        SchemaIndex(self.0.len() - 1)
+    }
+
+    /// Notes a database, which groups have joined, and its copies of the meta values. Returns whether
+    /// there are more than before.
+    pub(crate) fn learn_copies(
+        &mut self,
+        SchemaIndex(which): SchemaIndex,
+        database: &Database,
+        cookies: &MapCopies,
+    ) -> bool {
+        let Some(known) = self.0.get_mut(which) else { return false };
+        let is_more = cookies.all().len() > known.cookies.all().len();
+        if is_more {
+            (known.database, known.cookies) = (database.clone(), cookies.clone());
+        }
+        is_more
+    }
+
+    /// Returns a database and its copies of the meta values, as they were learned last.
+    pub(crate) fn database(&self, SchemaIndex(which): SchemaIndex) -> Option<(&Database, &MapCopies)> {
+        self.0.get(which).map(|known| (&known.database, &known.cookies))
+    }
+
+    /// Returns whether groups have joined a database since its copies were learned.
+    pub(crate) fn misses_groups(&self, SchemaIndex(which): SchemaIndex) -> bool {
+        self.0.get(which).is_some_and(|known| {
+            let groups = known.values.as_ref().map_or(0, |values| values.groups);
+            groups as usize > known.cookies.all().len()
+        })
+    }
+
+    /// Returns whether another schema was verified at a moment.
+    pub(crate) fn another_is_verified(&self, SchemaIndex(which): SchemaIndex, moment: u64) -> bool {
+        let mut others = self.0.iter().enumerate().filter(|(index, _)| *index != which);
+        others.any(|(_, known)| known.verified_at == Some(moment))
     }
 
     /// Returns whether a tree holds a schema or its meta values.

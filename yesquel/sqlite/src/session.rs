@@ -1,5 +1,6 @@
 //! State of a connection at one store: one transaction for all its databases there.
 
+mod groups;
 mod growth;
 mod leases;
 mod reuse;
@@ -21,7 +22,7 @@ use rustc_hash::FxHashMap;
 use self_cell::self_cell;
 use std::{collections::HashMap, fmt};
 use yesquel::{
-    CancelCheck, CancelGuard, Cursor, Database, Entry, Error, Map, MapCopies, Savepoint, ServerId, Timestamp,
+    CancelCheck, CancelGuard, Cursor, Database, Entry, Error, Map, Savepoint, ServerId, Timestamp,
     Transaction,
 };
 
@@ -155,27 +156,6 @@ impl SqlSession {
         self.sees_all_commits = true;
     }
 
-    /// Notes the groups of a database of the connection.
-    pub(crate) fn uses_groups(&mut self, groups: &[ServerId]) {
-        for group in groups {
-            if !self.groups.contains(group) {
-                self.groups.push(*group);
-            }
-        }
-    }
-
-    /// Asks the groups for the present, before a transaction begins. If they do not tell, the
-    /// transaction fails.
-    fn catch_up(&mut self) {
-        if !self.sees_all_commits {
-            return;
-        }
-        let _waits = self.waits();
-        if let Err(error) = self.database.store().catch_up(&self.groups) {
-            self.lost = Some(self.code_of(&error));
-        }
-    }
-
     pub(crate) fn database(&self) -> &Database {
         &self.database
     }
@@ -262,11 +242,6 @@ impl SqlSession {
         }
     }
 
-    /// Returns the schema of a database.
-    pub(crate) fn schema(&mut self, schema: Map, cookies: &MapCopies) -> SchemaIndex {
-        self.schemas.of(schema, cookies)
-    }
-
     /// Returns the cached meta values of a database in a transaction: the next request verifies
     /// them.
     pub(crate) fn assumed_values(
@@ -348,13 +323,15 @@ impl SqlSession {
     }
 
     /// Sets the meta values in the transaction, in all copies.
-    pub(crate) fn set_values(
-        &mut self,
-        schema: SchemaIndex,
-        cookies: &MapCopies,
-        values: MetaValues,
-    ) -> Result<(), ResultCode> {
-        for map in cookies.all() {
+    pub(crate) fn set_values(&mut self, schema: SchemaIndex, all: [u32; META]) -> Result<(), ResultCode> {
+        if self.schemas.misses_groups(schema) {
+            // A copy would be missed.
+            return Err(ResultCode::INTERNAL);
+        }
+        let groups = self.schemas.values(schema).map_or(0, |values| values.groups);
+        let values = MetaValues::new(all, groups);
+        let Some((_, cookies)) = self.schemas.database(schema) else { return Err(ResultCode::INTERNAL) };
+        for map in cookies.clone().all() {
             if !self.changed.contains(map) {
                 self.changed.push(*map);
             }

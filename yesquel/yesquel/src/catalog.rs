@@ -8,12 +8,15 @@
 //! w NUMBER NAME        -> map that is being bulk loaded, before its commit
 //! ```
 
+mod more_groups;
+
 use crate::{
     Error,
     any_transport::AnyTransport,
     directory_entries::{self, GroupEntry, GroupState, decode, group_key},
     least_used,
 };
+pub use more_groups::AddedGroups;
 use std::collections::BTreeMap;
 use yesquel_model::{Key, KeyRange, NodeId, ServerId, TreeId};
 use yesquel_tree::{LoadRegistration, Tree, TreeError, TreeTransaction, Trees, UnfinishedLoad};
@@ -79,7 +82,7 @@ pub(crate) struct Catalog<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct DatabaseEntry {
     number: u64,
-    /// The groups at which its maps are created, at least one. They never change.
+    /// The groups at which its maps are created, at least one. Groups join, and none leaves.
     groups: Vec<ServerId>,
 }
 
@@ -543,18 +546,18 @@ impl<'a> Catalog<'a> {
         }
     }
 
-    /// Creates a map within a transaction, at the group of the tree `beside` if there is one. The
-    /// name may contain the map's number.
+    /// Creates a map within a transaction, at a group of the database if one is given. The name may
+    /// contain the map's number.
     pub(crate) async fn create_in(
         &self,
         transaction: &mut TreeTransaction<'a, AnyTransport>,
         database: &str,
-        beside: Option<Tree>,
+        group: Option<ServerId>,
         name: impl FnOnce(u64) -> String,
     ) -> Result<Tree, Error> {
         let entry = self.entry(transaction, database).await?;
-        let group = match beside {
-            Some(tree) => tree.root().server,
+        let group = match group {
+            Some(group) => group,
             None => self.group_of_tree(transaction, &entry).await?,
         };
         let tree = self.trees.new_tree(group).await?;

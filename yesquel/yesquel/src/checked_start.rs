@@ -13,8 +13,8 @@ use crate::{
 use std::time::Duration;
 use yesquel_client::Client;
 use yesquel_model::ServerId;
-use yesquel_server::{DataFolder, MachineIdentity, MachineStart};
-use yesquel_transport::{Address, SocketTransport, block_on};
+use yesquel_server::{DataFolder, MachineIdentity, MachineStart, StoredCredential};
+use yesquel_transport::{Address, ConnectError, SocketTransport, block_on};
 use yesquel_tree::Trees;
 use yesquel_wire::status::{DirectoryStatus, MachineState};
 
@@ -25,8 +25,13 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// whether the folder has a copy of the directory.
 pub(crate) fn add_stored(folder: &DataFolder, own: ServerId, peers: &mut PeerOptions) -> Result<bool, Error> {
     let files = folder.cluster_files();
-    if peers.credential.is_none() {
-        peers.credential = files.peer_credential()?;
+    if peers.credential.is_none()
+        && let Some(StoredCredential { credential, is_encrypted }) = files.peer_credential()?
+    {
+        if is_encrypted && peers.tls.is_none() {
+            return Err(Error::ExposedCredential);
+        }
+        peers.credential = Some(credential);
     }
     let Some(json) = files.directory()? else { return Ok(false) };
     let directory: DirectoryStatus = serde_json::from_slice(&json).map_err(|_| files.damaged_directory())?;
@@ -89,6 +94,9 @@ impl CheckedStart {
                 Ok(answer) => return Ok(answer),
                 Err(error) if self.ending.is_set() => return Err(error),
                 Err(error) => {
+                    if let Some(error) = self.final_failure() {
+                        return Err(error.into());
+                    }
                     if !std::mem::replace(&mut has_told, true) {
                         let home_group = membership.home_group.0;
                         tracing::warn!(home_group, %error, "waiting for the home group, which has the directory");
@@ -97,6 +105,18 @@ impl CheckedStart {
                 }
             }
         }
+    }
+
+    /// Returns why the home group cannot be connected to, if a later attempt fails in the same way.
+    fn final_failure(&self) -> Option<ConnectError> {
+        let membership = self.identity.membership;
+        let (_, address) = self.peers.servers.iter().find(|(group, _)| *group == membership.home_group)?;
+        self.connect(address).err().filter(ConnectError::is_final)
+    }
+
+    fn connect(&self, address: &Address) -> Result<SocketTransport, ConnectError> {
+        let options = socket_options(&self.peers, Some(self.identity.membership.cluster));
+        SocketTransport::connect(std::slice::from_ref(address), client_number(), options)
     }
 
     /// Returns what the directory knows. Fails if the folder is a copy, the machine was removed, or it
@@ -122,8 +142,7 @@ impl CheckedStart {
 
     /// Whether this machine answers at an address.
     fn answers(&self, address: &Address) -> bool {
-        let options = socket_options(&self.peers, Some(self.identity.membership.cluster));
-        let connection = SocketTransport::connect(std::slice::from_ref(address), client_number(), options);
+        let connection = self.connect(address);
         connection.is_ok_and(|connection| connection.servers().next() == Some(self.identity.group))
     }
 

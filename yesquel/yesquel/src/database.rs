@@ -54,8 +54,8 @@ impl Database {
         &self.name
     }
 
-    /// Returns the groups at which its maps are created, as they were when this handle was made. They
-    /// change only when the database is dropped and created again.
+    /// Returns the groups at which its maps are created, as they were when this handle was made.
+    /// [Others](crate::Transaction::add_groups) may have joined since.
     pub fn groups(&self) -> &[ServerId] {
         &self.groups
     }

@@ -21,7 +21,7 @@ use yesquel_tree::Trees;
 use yesquel_wire::{
     JoinToken, Reply, Request,
     machines::{JoinRequest, JoinedMachine, MachineCommand, ManagementRefusal, ManagementReply},
-    status::{DirectoryStatus, MachineState},
+    status::{DirectoryStatus, MachineState, MachineStatus},
 };
 
 /// Interval in which the thread looks for a later version of the directory.
@@ -63,6 +63,8 @@ pub(crate) struct DirectoryThread {
     has_failed: bool,
     /// Log records on disk when that was noted last.
     log_end: u64,
+    /// Version and machines of the copy in the data folder, once this thread has written one.
+    stored: Option<(u64, Vec<MachineStatus>)>,
 }
 
 impl DirectoryThread {
@@ -80,7 +82,17 @@ impl DirectoryThread {
             // Clients that ask before it is read, or while the home group is down, get this copy.
             embedded.core().install_directory(stored);
         }
-        DirectoryThread { embedded, identity, trees, peers, options, read_at, has_failed: false, log_end: 0 }
+        DirectoryThread {
+            embedded,
+            identity,
+            trees,
+            peers,
+            options,
+            read_at,
+            has_failed: false,
+            log_end: 0,
+            stored: None,
+        }
     }
 
     fn core(&self) -> &Core {
@@ -186,7 +198,6 @@ impl DirectoryThread {
 
     /// Uses a copy of the directory: tells clients, reports to the machines in it, and stores it.
     fn install(&mut self, directory: DirectoryStatus) -> Result<(), Error> {
-        let before = self.core().directory();
         self.core().install_directory(directory.clone());
         let own = self.identity.group.0;
         for machine in directory.machines.iter().filter(|machine| machine.group != own) {
@@ -202,11 +213,13 @@ impl DirectoryThread {
             self.embedded.with_engine(|engine| engine.raise_grace(crate::peers::GRACE_MS));
         }
         self.core().set_peers(peers);
-        if (before.version, before.machines) != (directory.version, directory.machines)
+        let version = (directory.version, directory.machines);
+        if self.stored.as_ref() != Some(&version)
             && let Some(files) = &self.options.files
         {
             // With the groups that are known without it.
             files.store_directory(&serde_json::to_vec(&self.core().directory()).unwrap_or_default())?;
+            self.stored = Some(version);
         }
         Ok(())
     }

@@ -88,6 +88,12 @@ pub enum Error {
          (--peer-tls-ca FILE)"
     )]
     ExposedToken(Address),
+    /// The credential of servers would be presented to machines that cannot be verified.
+    #[error(
+        "this machine got the credential of its cluster's servers over TLS, and does not present it without: give the \
+         certificate that signs those of the servers (--peer-tls-ca FILE)"
+    )]
+    ExposedCredential,
     /// A join was interrupted.
     #[error(
         "{}: the join of this folder to a cluster was interrupted: continue it with --join and --token-file, or name \

@@ -9,7 +9,7 @@ use std::{
 };
 use yesquel_client::Client;
 use yesquel_model::{ClusterId, ClusterMembership, ServerId};
-use yesquel_server::{DataFolder, MachineIdentity, MachineStart};
+use yesquel_server::{DataFolder, MachineIdentity, MachineStart, StoredCredential};
 use yesquel_transport::{Address, ConnectError, SocketOptions, SocketTransport, block_on};
 use yesquel_wire::{
     JoinToken,
@@ -51,14 +51,13 @@ fn is_local(address: &Address) -> bool {
     }
 }
 
-/// Checks that the token is not sent to a machine that cannot be verified.
+/// Checks that the token is not sent to a machine that cannot be verified, nor the credential of
+/// servers, which the reply has, to the other machines of a cluster that encrypts.
 fn check_encryption(token: &JoinToken, options: &JoinOptions, peers: &PeerOptions) -> Result<(), Error> {
     if peers.tls.is_some() {
         return Ok(());
     }
-    let is_exposed = |address: &&Address| {
-        !is_local(address) || (token.is_encrypted && matches!(address, Address::Tcp { .. }))
-    };
+    let is_exposed = |address: &&Address| token.is_encrypted || !is_local(address);
     match options.addresses.iter().find(is_exposed) {
         Some(address) => Err(Error::ExposedToken(address.clone())),
         None => Ok(()),
@@ -175,6 +174,9 @@ pub(crate) fn join(
     let cluster: ClusterId = joined.cluster.parse().map_err(|_| not_understood())?;
     let credential =
         joined.peer_credential.as_deref().map(|digits| from_hex(digits).ok_or_else(not_understood));
+    let stored = credential
+        .transpose()?
+        .map(|credential| StoredCredential { credential, is_encrypted: token.is_encrypted });
     if cluster != token.cluster {
         return Err(not_understood());
     }
@@ -186,7 +188,7 @@ pub(crate) fn join(
         group,
         start: MachineStart { incarnation: 0, nonce },
     };
-    folder.finish_join(identity, credential.transpose()?.as_deref(), &directory)?;
+    folder.finish_join(identity, stored.as_ref(), &directory)?;
     tracing::info!(%cluster, machine, group = group.0, "the machine has joined the cluster");
     Ok(())
 }
@@ -220,7 +222,9 @@ mod tests {
             assert!(!sent(false, remote, &clear), "{remote}");
         }
         let unix = JoinOptions { addresses: vec!["./socket".parse().unwrap()], token_file: PathBuf::new() };
-        assert!(check_encryption(&token(true), &unix, &clear).is_ok());
+        assert!(check_encryption(&token(false), &unix, &clear).is_ok());
+        // The other machines may be elsewhere.
+        assert!(check_encryption(&token(true), &unix, &clear).is_err());
         let tls = PeerOptions { tls: Some(crate::tls::client(None).unwrap()), ..PeerOptions::default() };
         assert!(sent(true, "db.example.org", &tls));
     }

@@ -37,7 +37,7 @@ pub mod tls;
 mod transaction;
 mod write_turn;
 
-pub use catalog::NAME_BYTES_MAX;
+pub use catalog::{AddedGroups, NAME_BYTES_MAX};
 pub use check::{CheckObserver, CheckProgress, CheckSummary, FoundFault, StoreFault};
 pub use database::{Database, PendingNumbers};
 pub use error::Error;

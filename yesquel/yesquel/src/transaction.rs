@@ -1,9 +1,11 @@
 //! Transactions and cursors, with blocking calls.
 
-use crate::{Database, Error, Map, MapCopies, any_transport::AnyTransport, range::range_of};
+use crate::{
+    AddedGroups, Database, Error, Map, MapCopies, Placement, any_transport::AnyTransport, range::range_of,
+};
 use std::ops::RangeBounds;
 use yesquel_client::CommitError;
-use yesquel_model::{Key, KeyRange, Refusal, Timestamp};
+use yesquel_model::{Key, KeyRange, Refusal, ServerId, Timestamp};
 use yesquel_transport::block_on;
 use yesquel_tree::{Tree, TreeError};
 
@@ -289,12 +291,38 @@ impl<'a> Transaction<'a> {
         beside: Option<Map>,
         name: impl FnOnce(u64) -> String,
     ) -> Result<Map, Error> {
-        self.check_store(database)?;
         let beside = beside.map(|map| self.tree_of(map)).transpose()?;
+        self.create_map_in(database, beside.map(|tree| tree.root().server), name)
+    }
+
+    /// Like [`create_map`](Self::create_map), at this group of the database.
+    pub fn create_map_at(&mut self, database: &Database, group: ServerId, name: &str) -> Result<Map, Error> {
+        self.create_map_in(database, Some(group), |_| name.to_owned())
+    }
+
+    fn create_map_in(
+        &mut self,
+        database: &Database,
+        group: Option<ServerId>,
+        name: impl FnOnce(u64) -> String,
+    ) -> Result<Map, Error> {
+        self.check_store(database)?;
         // The catalog of this transaction's own database handle lives long enough.
         let catalog = self.database.catalog();
-        let tree = block_on(catalog.create_in(&mut self.inner, database.name(), beside, name))?;
+        let tree = block_on(catalog.create_in(&mut self.inner, database.name(), group, name))?;
         Ok(database.store().map_of(tree))
+    }
+
+    /// Adds groups to a database, chosen by a placement. New maps may be created at them after the commit; existing ones stay where they are.
+    ///
+    /// Conflicts with all transactions that create maps of the database. A handle of the database
+    /// that exists already keeps its [groups](Database::groups). A database with a SQL schema needs a
+    /// copy of its cookies at each group: use `yesquel_sqlite::add_groups` for it.
+    pub fn add_groups(&mut self, database: &Database, placement: &Placement) -> Result<AddedGroups, Error> {
+        self.check_store(database)?;
+        let groups = database.store().place(placement)?;
+        let catalog = self.database.catalog();
+        block_on(catalog.add_groups(&mut self.inner, database.name(), &groups))
     }
 
     /// Returns the maps of a database, by name, as the transaction sees them.

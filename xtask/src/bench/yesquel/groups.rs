@@ -89,6 +89,11 @@ impl ServerGroup {
         measure::run(bench.children, &mut client)
     }
 
+    /// Returns the processes' ids.
+    pub(super) fn pids(&self) -> impl Iterator<Item = u32> {
+        self.servers.iter().map(Running::pid)
+    }
+
     /// Returns the CPU time of all servers.
     pub(super) fn cpu_us(&self) -> Result<f64> {
         self.servers.iter().map(|server| cpu_us(server.pid())).sum()

@@ -72,6 +72,9 @@ fn machines_join_and_leave() {
     let place = Place::new();
     let mut founder = serve(&place, "a", &[]);
     assert_eq!(machines(&place, "a"), []);
+    let old = |name: &str| format!("yesquel://{}/old", socket(&place, name));
+    place.prints(&["databases", "create", &socket(&place, "a"), "old"]);
+    place.prints(&["shell", &old("a"), "CREATE TABLE t(a); INSERT INTO t VALUES(1)"]);
     let mut second = join(&place, "b", "a");
     let mut third = join(&place, "c", "b");
     for name in ["a", "b", "c"] {
@@ -84,6 +87,21 @@ fn machines_join_and_leave() {
     // The entries of the directory are none of a damaged catalog.
     place.prints(&["cluster", "check", &socket(&place, "b")]);
     assert!(shown.contains("machine  group  state    starts  address"), "{shown}");
+    // A database from before gets tables at the machines that have joined.
+    let (status, said) =
+        place.fails(&["databases", "extend", &socket(&place, "b"), "old", "--placement", "7"]);
+    assert!(status == 2 && said.contains("group 7 is not known"), "{status}: {said}");
+    let extended = place.prints(&["databases", "extend", &socket(&place, "b"), "old"]);
+    assert_eq!(extended, "old (groups 0,1,2)\n");
+    place.prints(&[
+        "shell",
+        &old("c"),
+        "CREATE TABLE u(a); CREATE TABLE v(a); INSERT INTO v SELECT a FROM t",
+    ]);
+    let checked = place.prints(&["cluster", "check", &socket(&place, "a"), "old"]);
+    assert!(checked.contains("no fault"), "{checked}");
+    assert_eq!(place.prints(&["shell", &old("a"), "SELECT a FROM v"]), "1\n");
+    place.prints(&["databases", "drop", &socket(&place, "a"), "old", "--yes"]);
     // The token is not needed again, and the same command line works.
     third.terminate();
     let again = ["--join", &socket(&place, "a"), "--token-file", "c.token"];
@@ -194,10 +212,16 @@ fn the_token_and_the_credential_of_servers_are_kept_secret() {
     assert!(said.contains("certificate is not trusted"), "{said}");
     let trusting = [&encrypted[..], &["--listen", "127.0.0.1:0", "--peer-tls-ca", "ca.pem"]].concat();
     let mut joined = serve(&place, "b", &[&trusting[..], &joins].concat());
-    let credential = place.path("b").join("peer-credential");
+    let credential = place.path("b").join("peer-credential-encrypted");
     assert_eq!(fs::read(&credential).unwrap(), b"of servers");
     assert_eq!(credential.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     joined.terminate();
+    // Nor does the credential at a later start. With a wrong certificate it does not wait.
+    let (status, said) = refused(&place, "b", &encrypted);
+    assert!(status == Some(1) && said.contains("--peer-tls-ca"), "{status:?}: {said}");
+    let mistrusting = [&encrypted[..], &["--listen", "127.0.0.1:0", "--peer-tls-ca", "other.pem"]].concat();
+    let (status, said) = refused(&place, "b", &mistrusting);
+    assert!(status == Some(1) && said.contains("certificate is not trusted"), "{status:?}: {said}");
     let _joined = serve(&place, "b", &trusting);
     for text in [founder.said(), joined.said()] {
         assert!(!text.contains("yesquel-join") && !text.contains("of servers"), "{text}");

@@ -14,6 +14,8 @@ const LEASE_TIME: Duration = Duration::from_secs(10);
 pub(super) struct SessionLeases {
     /// Keeps others from writing, with the time when it was last extended.
     pub(super) held: Option<(Lease, Instant)>,
+    /// Whether the application has asked for it, by BEGIN IMMEDIATE.
+    pub(super) is_explicit: bool,
     /// A request that keeps its place in the server's queue until the next attempt.
     place: Option<Lease>,
     /// The schemas that the next transaction leases first, and until when it waits for that; `None`:
@@ -38,9 +40,15 @@ impl SessionLeases {
 }
 
 impl SqlSession {
-    /// Takes a lease on the tables of some schemas until the transaction ends, which must not have
-    /// begun: earlier reads are invalid. Waits for its turn for `wait` at most.
+    /// Takes a lease for BEGIN IMMEDIATE on the tables of some schemas until the transaction ends,
+    /// which must not have begun: earlier reads are invalid. Waits for its turn for `wait` at most.
     pub(crate) fn take_lease(&mut self, cookies: &[Map], wait: Duration) -> Result<(), ResultCode> {
+        self.lease_before_transaction(cookies, wait)?;
+        self.leases.is_explicit = true;
+        Ok(())
+    }
+
+    fn lease_before_transaction(&mut self, cookies: &[Map], wait: Duration) -> Result<(), ResultCode> {
         self.shared.check_process()?;
         if self.leases.held.is_some() || self.has_written {
             return Ok(());
@@ -48,6 +56,7 @@ impl SqlSession {
         let lease = self.wait_for_lease(cookies, wait)?;
         self.drop_transaction(false);
         self.leases.held = Some((lease, Instant::now()));
+        self.leases.is_explicit = false;
         Ok(())
     }
 
@@ -78,7 +87,7 @@ impl SqlSession {
         let Some((cookies, until)) = self.leases.wanted.take() else { return };
         let wait = until.map(|until| until.saturating_duration_since(Instant::now()));
         // If another one holds it for longer, the transaction goes on without, and may fail again.
-        if self.take_lease(&cookies, wait.unwrap_or_default()).is_err() {
+        if self.lease_before_transaction(&cookies, wait.unwrap_or_default()).is_err() {
             self.stop_waiting();
         }
     }
@@ -148,6 +157,7 @@ impl SqlSession {
                         });
                     }
                     self.leases.held = Some((lease, Instant::now()));
+                    self.leases.is_explicit = false;
                     self.leases.lost_turn = Some((cookies, until));
                 }
                 // The other lease is of rows, taken without SQL.

@@ -13,6 +13,7 @@ mod errors;
 mod histories;
 mod interrupts;
 mod isolation;
+mod joining_groups;
 mod lease_turns;
 mod long_keys;
 mod memory;

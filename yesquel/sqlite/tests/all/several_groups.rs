@@ -10,7 +10,7 @@ use yesquel_sqlite::DatabaseTrees;
 const TABLES: i64 = 4;
 
 /// Opens a database as another process does.
-fn other_process(cluster: &Cluster, number: usize) -> Connection {
+pub(crate) fn other_process(cluster: &Cluster, number: usize) -> Connection {
     cluster.open(&[number % 3], "shop", &format!("timeout={}", 20_000 + number))
 }
 
@@ -19,7 +19,7 @@ fn open(cluster: &Cluster) -> Connection {
 }
 
 /// Runs statements whose effects other clients read next.
-fn run(cluster: &Cluster, connection: &Connection, sql: &str) {
+pub(crate) fn run(cluster: &Cluster, connection: &Connection, sql: &str) {
     connection.execute_batch(sql).unwrap();
     cluster.settle();
 }
@@ -35,14 +35,14 @@ fn create_tables(cluster: &Cluster, connection: &Connection) {
     }
 }
 
-fn trees(connection: &Connection) -> DatabaseTrees {
+pub(crate) fn trees(connection: &Connection) -> DatabaseTrees {
     // SAFETY: it is open.
     #[expect(unsafe_code, reason = "connections are identified by their pointers")]
     unsafe { DatabaseTrees::of(connection.handle(), "main") }.unwrap()
 }
 
 /// The group of each table and index, by its name.
-fn groups(connection: &Connection) -> BTreeMap<String, u16> {
+pub(crate) fn groups(connection: &Connection) -> BTreeMap<String, u16> {
     let maps = trees(connection).database().maps().unwrap();
     let maps: BTreeMap<u64, u16> = maps.into_iter().map(|(_, map)| (map.tree(), map.group().0)).collect();
     let mut roots = connection.prepare("SELECT name, rootpage FROM sqlite_schema WHERE rootpage>0").unwrap();
@@ -59,7 +59,7 @@ fn requests(connection: &Connection) -> u64 {
     trees(connection).costs().requests
 }
 
-fn number(connection: &Connection, sql: &str) -> i64 {
+pub(crate) fn number(connection: &Connection, sql: &str) -> i64 {
     connection.query_row(sql, [], |row| row.get(0)).unwrap()
 }
 
@@ -363,7 +363,7 @@ fn unknown_groups_are_refused() {
 }
 
 /// Returns whether all indexes have all rows.
-fn check(connection: &Connection) {
+pub(crate) fn check(connection: &Connection) {
     let checked: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(checked, "ok");
 }
