@@ -36,6 +36,9 @@ pub(crate) enum CliError {
          clients only admits no operator)"
     )]
     Operator(yesquel::Error),
+    /// A server cannot connect to another one of its cluster.
+    #[error("{error}{}", peer_advice(.0), error = .0)]
+    Peer(ConnectError),
     /// Some groups of a cluster do not serve.
     #[error("{0} of {1} groups {verb} not serve", verb = if *.0 == 1 { "does" } else { "do" })]
     Unserved(usize, usize),
@@ -81,6 +84,22 @@ fn connect_advice(error: &ConnectError) -> &'static str {
         }
         ConnectError::Late { .. } => " (--connect-timeout lets it take longer)",
         ConnectError::Denied { denial: Denial::Credential, .. } => " (--credential-file FILE)",
+        _ => "",
+    }
+}
+
+/// The same for `yesquel serve`.
+fn peer_advice(error: &ConnectError) -> &'static str {
+    match error {
+        ConnectError::NoneAnswers(errors) => errors.first().map_or("", peer_advice),
+        ConnectError::NotTls { .. } => ". Leave --peer-tls-ca out if it is a server without a certificate",
+        ConnectError::WantsTls { .. } | ConnectError::Certificate { .. } => {
+            ". Give the certificate of the authority that signed it: --peer-tls-ca FILE"
+        }
+        ConnectError::Closed { is_encrypted: false, .. } => {
+            ". Encryption is asked for with --peer-tls-ca FILE"
+        }
+        ConnectError::Denied { denial: Denial::Credential, .. } => " (--peer-credential-file FILE)",
         _ => "",
     }
 }
@@ -151,6 +170,7 @@ impl CliError {
                 yesquel::Error::Connect(_) | yesquel::Error::Unavailable(_) | yesquel::Error::Disconnected(_),
             )
             | CliError::Operator(_)
+            | CliError::Peer(_)
             | CliError::Unreachable(_) => 4,
             CliError::Interrupted(_) => 130,
             CliError::Yesquel(_)

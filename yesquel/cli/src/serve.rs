@@ -278,6 +278,7 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<(), CliError> {
     let server = match Server::start(arguments.data.as_deref(), settings, options, listen) {
         // It waited for other servers when the signal came.
         Err(_) if ending.is_set() => return Ok(()),
+        Err(yesquel::Error::Connect(error)) => return Err(CliError::Peer(error)),
         server => Arc::new(server?),
     };
     server.on_fatal({
