@@ -40,6 +40,17 @@ pub(crate) const CLUSTER: ServerKind = ServerKind {
     variables: &[],
 };
 
+/// Three servers in memory that share databases, without files, and the program.
+pub(crate) fn cluster_in_memory(children: &Children) -> Result<(Box<dyn ServerHandle>, PathBuf)> {
+    let program = build(children)?;
+    let servers = process::on_a_port(None, children, |port| {
+        let free = (1..SEVERAL).map(|_| process::free_port());
+        let ports = [Ok(port)].into_iter().chain(free).collect::<Result<Vec<_>>>()?;
+        YesquelServers::start_on(&program, &ports, children, (None, &["--in-memory"]))
+    })?;
+    Ok((Box::new(servers), program))
+}
+
 /// Builds the program. Cargo does nothing if it is up to date.
 fn build(children: &Children) -> Result<PathBuf> {
     let build = ["build", "--release", "--package", "yesquel-cli", "--bin", "yesquel"];
@@ -114,24 +125,30 @@ impl YesquelServers {
         process::on_a_port(options.port, children, |port| {
             let free = (1..count).map(|_| process::free_port());
             let ports = [Ok(port)].into_iter().chain(free).collect::<Result<Vec<_>>>()?;
-            Self::start_on(&program, &ports, children, options)
+            let storage = ["--data", "data"];
+            Self::start_on(&program, &ports, children, (options.password.as_deref(), &storage))
         })
     }
 
-    fn start_on(program: &Path, ports: &[u16], children: &Children, options: &ServerOptions) -> Result<Self> {
+    fn start_on(
+        program: &Path,
+        ports: &[u16],
+        children: &Children,
+        (password, storage): (Option<&str>, &[&str]),
+    ) -> Result<Self> {
         // The secret of the servers among each other is not that of clients.
-        let secrets = match &options.password {
+        let secrets = match password {
             None => None,
             Some(password) if password.is_empty() || password.contains(char::is_control) => {
                 return Err("a password is not empty and has no control characters".to_owned());
             }
-            Some(password) => Some((password.clone(), redis::generated_password()?)),
+            Some(password) => Some((password.to_owned(), redis::generated_password()?)),
         };
         // None serves before it has compared its clock with the others'.
         let servers = (0..ports.len()).map(|own| {
             let folder = process::folder("yesquel")?;
             let mut command = Command::new(program);
-            command.args(["serve", "--data", "data", "--listen"]);
+            command.arg("serve").args(storage).arg("--listen");
             command.arg(format!("{}:{}", Ipv4Addr::LOCALHOST, ports[own])).args(peers(own, ports));
             command.env_remove("YESQUEL_CREDENTIAL_FILE").env_remove("YESQUEL_PEER_CREDENTIAL_FILE");
             if let Some((password, of_peers)) = &secrets {

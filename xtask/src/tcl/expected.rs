@@ -34,13 +34,29 @@ const REASONS: &[(&str, &str)] = &[
     ),
     ("limits", "a limit differs or does not exist"),
     ("memory", "injects failures of memory or disk into code that is Rust here"),
+    (CLUSTER, "with --cluster only: the other reasons then allow failures, and do not demand them"),
 ];
+
+/// Reason of a test that fails at a cluster only.
+const CLUSTER: &str = "cluster";
 
 /// Known differences by script.
 #[derive(Default)]
 pub(crate) struct Expected {
     faults: BTreeMap<u32, String>,
     scripts: BTreeMap<String, Vec<(String, String)>>,
+    kind: ListedKind,
+}
+
+/// Kind of databases for which the list has differences.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ListedKind {
+    #[default]
+    Folders,
+    /// SQLite's files.
+    Stock,
+    /// Databases at several servers.
+    Cluster,
 }
 
 impl Expected {
@@ -86,11 +102,9 @@ impl Expected {
         Ok(expected)
     }
 
-    /// Keeps the differences that SQLite itself has.
-    pub(crate) fn of_stock(mut self) -> Self {
-        for tests in self.scripts.values_mut() {
-            tests.retain(|(_, reason)| reason == "stock");
-        }
+    /// The list for databases of a kind.
+    pub(crate) fn of_kind(mut self, kind: ListedKind) -> Self {
+        self.kind = kind;
         self
     }
 
@@ -103,22 +117,42 @@ impl Expected {
         self.of(script).iter().any(|(test, _)| test == "(hang)")
     }
 
-    fn of(&self, script: &str) -> &[(String, String)] {
+    /// Returns whether an entry is for the kind of databases.
+    fn is_of_kind(&self, (_, reason): &(String, String)) -> bool {
+        match self.kind {
+            ListedKind::Folders => reason != CLUSTER,
+            ListedKind::Stock => reason == "stock",
+            ListedKind::Cluster => true,
+        }
+    }
+
+    fn all_of(&self, script: &str) -> &[(String, String)] {
         self.scripts.get(script).map_or(&[], Vec::as_slice)
+    }
+
+    fn of(&self, script: &str) -> Vec<&(String, String)> {
+        self.all_of(script).iter().filter(|entry| self.is_of_kind(entry)).collect()
     }
 
     /// Compares an outcome with the list.
     pub(crate) fn differences(&self, script: &str, outcome: &ScriptOutcome) -> ListDifferences {
+        let mut differences = self.all_differences(script, outcome);
+        if self.kind == ListedKind::Cluster {
+            // Some tests fail in folders only.
+            let listed = self.of(script);
+            let is_own = |test: &String| listed.iter().any(|(known, why)| known == test && why == CLUSTER);
+            differences.passes.retain(is_own);
+        }
+        differences
+    }
+
+    fn all_differences(&self, script: &str, outcome: &ScriptOutcome) -> ListDifferences {
         let listed = self.of(script);
         let failed: Vec<String> = outcome.failures();
         if listed.iter().any(|(test, _)| test == "*") {
             let passes = if failed.is_empty() { vec!["*".to_owned()] } else { Vec::new() };
             return ListDifferences { known: failed.len(), unlisted: Vec::new(), passes };
         }
-        let is_meant = |name: &str, (test, _): &(String, String)| match test.strip_suffix('*') {
-            Some(start) => name.starts_with(start),
-            None => name == test,
-        };
         let unlisted: Vec<String> =
             failed.iter().filter(|name| !listed.iter().any(|test| is_meant(name, test))).cloned().collect();
         let mut passes: Vec<String> = listed
@@ -144,7 +178,19 @@ impl Expected {
         let names: BTreeSet<&str> = self.scripts().chain(outcomes.keys().map(String::as_str)).collect();
         for script in names {
             let listed = self.of(script);
+            let others = self.all_of(script).iter().filter(|entry| !self.is_of_kind(entry));
             let mut line = |test: &str, reason: &str| text += &format!("{script:<20} {test:<32} {reason}\n");
+            if self.kind == ListedKind::Cluster {
+                let is_kept =
+                    |(_, why): &&&(String, String)| why != CLUSTER || !outcomes.contains_key(script);
+                let kept: Vec<&(String, String)> = listed.iter().filter(is_kept).copied().collect();
+                kept.iter().for_each(|(test, reason)| line(test, reason));
+                let failed = outcomes.get(script).map(ScriptOutcome::failures).unwrap_or_default();
+                let is_new = |name: &&String| !kept.iter().any(|entry| is_meant(name, entry));
+                failed.iter().filter(is_new).for_each(|test| line(test, CLUSTER));
+                continue;
+            }
+            others.for_each(|(test, reason)| line(test, reason));
             let is_whole = listed.iter().any(|(test, _)| test == "*");
             let Some(outcome) =
                 outcomes.get(script).filter(|outcome| !is_whole || outcome.failures().is_empty())
@@ -181,6 +227,14 @@ fn shortened(outcome: &ScriptOutcome) -> Vec<String> {
         short.push(start.map_or_else(|| name.clone(), |start| format!("{start}*")));
     }
     short
+}
+
+/// Returns whether an entry is about a test.
+fn is_meant(name: &str, (test, _): &(String, String)) -> bool {
+    match test.strip_suffix('*') {
+        Some(start) => name.starts_with(start),
+        None => name == test,
+    }
 }
 
 /// Differences between an outcome and the list.
@@ -238,6 +292,18 @@ mod tests {
         let mut crash = outcome(&[], &["s-1.1", "s-2.1"]);
         crash.ending = Ending::Crash;
         assert_eq!(list.differences("s", &crash).unlisted, names(&["(crash)"]));
+    }
+
+    #[test]
+    fn a_cluster_demands_its_own_failures_only() {
+        let list = || Expected::parse("s s-1 pages\ns s-2 cluster\n").unwrap();
+        let passes = list().of_kind(ListedKind::Cluster).differences("s", &outcome(&["s-1"], &["s-2"]));
+        assert!(passes.is_none(), "{passes:?}");
+        let passes =
+            list().of_kind(ListedKind::Cluster).differences("s", &outcome(&["s-2"], &["s-1", "s-3"]));
+        assert_eq!((passes.passes, passes.unlisted), (names(&["s-2"]), names(&["s-3"])));
+        let fails = list().of_kind(ListedKind::Folders).differences("s", &outcome(&[], &["s-1", "s-2"]));
+        assert_eq!((fails.passes, fails.unlisted), (vec![], names(&["s-2"])));
     }
 
     #[test]

@@ -23,9 +23,10 @@ use serde_json::json;
 
 use crate::Result;
 use crate::children::Children;
+use crate::servers;
 use crate::setup::{self, Missing, ProgramPurpose};
 use crate::unchanged::{InputDigest, Passed};
-use expected::{Expected, ListDifferences};
+use expected::{Expected, ListDifferences, ListedKind};
 use script::{DatabaseKind, ScriptOutcome, TclScript};
 
 /// Number of scripts that run at a time.
@@ -178,6 +179,9 @@ pub(crate) struct TclArguments {
     /// Test SQLite's own files instead, with the same program
     #[arg(long)]
     stock: bool,
+    /// Test databases at three servers, whose tables are distributed over them
+    #[arg(long, conflicts_with = "stock")]
+    cluster: bool,
     /// Time limit of a script
     #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT)]
     timeout: u64,
@@ -211,6 +215,7 @@ impl TclArguments {
             only: Vec::new(),
             minutes: Some(minutes),
             stock: false,
+            cluster: false,
             timeout: TIMEOUT,
             json: false,
             write: None,
@@ -275,14 +280,22 @@ pub(crate) fn run(
     if let Some(before) = passed.and_then(|passed| passed.unchanged("tcl", stamp.as_deref())) {
         return Ok((true, format!("not run, unchanged since {}", before.as_str().unwrap_or_default())));
     }
-    let (engine, expected) = match arguments.stock {
-        true => (DatabaseKind::Stock, whole.of_stock()),
-        false => (DatabaseKind::Trees, whole),
+    // Ended when this returns.
+    let mut _servers = None;
+    let (engine, expected) = if arguments.stock {
+        (DatabaseKind::Stock, whole.of_kind(ListedKind::Stock))
+    } else if arguments.cluster {
+        let (servers, program) = servers::yesquel::cluster_in_memory(children)?;
+        let engine = DatabaseKind::Cluster { servers: servers.address(), program };
+        _servers = Some(servers);
+        (engine, whole.of_kind(ListedKind::Cluster))
+    } else {
+        (DatabaseKind::Trees, whole.of_kind(ListedKind::Folders))
     };
     // In memory if possible, since scripts create thousands of databases.
     let memory = Some(PathBuf::from("/dev/shm")).filter(|memory| memory.is_dir());
     let runs = memory.unwrap_or_else(|| folder.clone()).join(format!("yesquel-tcl-{}", std::process::id()));
-    let found = script::engine(children, &program, engine, &runs.join("engine")).and_then(|()| {
+    let found = script::engine(children, &program, &engine, &runs.join("engine")).and_then(|()| {
         let all = scripts.len();
         scripts.retain(|script| arguments.hanging || !expected.hangs(&script.name));
         if scripts.len() < all {
@@ -294,7 +307,7 @@ pub(crate) fn run(
         if arguments.minutes.is_some() {
             scripts.sort_by_key(|script| rank(&script.name));
         }
-        run_scripts(arguments, children, &program, scripts, engine, &expected, &runs)
+        run_scripts(arguments, children, &program, scripts, &engine, &expected, &runs)
     });
     let _ = fs::remove_dir_all(&runs);
     let found = found?;
@@ -336,7 +349,7 @@ fn run_scripts(
     children: &Children,
     program: &Path,
     scripts: Vec<TclScript>,
-    engine: DatabaseKind,
+    engine: &DatabaseKind,
     expected: &Expected,
     runs: &Path,
 ) -> Result<TclResults> {

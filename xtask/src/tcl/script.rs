@@ -14,11 +14,20 @@ use crate::tcl::failed;
 /// The Tcl script that runs a test script, relative to the workspace.
 const RUN: &str = "yesquel/sqlite/tests/tcl/run.tcl";
 
+/// Variables of `hook.c`.
+const FOLDERS: &str = "YESQUEL_TEST_FOLDERS";
+const SERVERS: &str = "YESQUEL_TEST_SERVERS";
+const PREFIX: &str = "YESQUEL_TEST_PREFIX";
+const PROGRAM: &str = "YESQUEL_TEST_PROGRAM";
+
 /// Meaning of plain database names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DatabaseKind {
     /// Yesquel databases, in folders.
     Trees,
+    /// Yesquel databases at these servers, with tables at all of them. The program copies and drops
+    /// them.
+    Cluster { servers: String, program: PathBuf },
     /// SQLite's files.
     Stock,
 }
@@ -94,7 +103,13 @@ impl ScriptFolders {
         Ok(folders)
     }
 
-    fn command(&self, program: &Path, file: &Path, engine: DatabaseKind) -> Result<Command> {
+    /// What distinguishes the names of its databases at servers from those of other scripts.
+    fn prefix(&self, file: &Path) -> String {
+        let job = self.work.parent().and_then(Path::file_name).unwrap_or_default().display();
+        format!("{job}-{}-", file.file_stem().unwrap_or_default().display())
+    }
+
+    fn command(&self, program: &Path, file: &Path, engine: &DatabaseKind) -> Result<Command> {
         let log = File::create(&self.log).map_err(failed(&self.log))?;
         let both = log.try_clone().map_err(failed(&self.log))?;
         let mut command = Command::new(program);
@@ -105,11 +120,39 @@ impl ScriptFolders {
             .current_dir(&self.work)
             .stdout(Stdio::from(log))
             .stderr(Stdio::from(both));
-        command.env("RUST_BACKTRACE", "0").env_remove("YESQUEL_TEST_FOLDERS");
-        if engine == DatabaseKind::Trees {
-            command.env("YESQUEL_TEST_FOLDERS", &self.databases);
+        command.env("RUST_BACKTRACE", "0");
+        for variable in [FOLDERS, SERVERS, PREFIX, PROGRAM] {
+            command.env_remove(variable);
+        }
+        if *engine != DatabaseKind::Stock {
+            command.env(FOLDERS, &self.databases);
+        }
+        if let DatabaseKind::Cluster { servers, program } = engine {
+            command.env(SERVERS, servers).env(PREFIX, self.prefix(file)).env(PROGRAM, program);
         }
         Ok(command)
+    }
+
+    /// Returns the names of the databases' folders.
+    fn databases(&self) -> Result<Vec<String>> {
+        let folders = fs::read_dir(&self.databases).map_err(failed(&self.databases))?;
+        let name = |entry: std::io::Result<fs::DirEntry>| {
+            let entry = entry.map_err(failed(&self.databases))?;
+            Ok(entry.file_name().to_string_lossy().into_owned())
+        };
+        folders.map(name).collect()
+    }
+
+    /// Drops the databases at servers, so that those of many scripts fit into memory.
+    fn drop_databases(&self, children: &Children, file: &Path, engine: &DatabaseKind) -> Result<()> {
+        let DatabaseKind::Cluster { servers, program } = engine else { return Ok(()) };
+        for name in self.databases()? {
+            let mut drop = Command::new(program);
+            drop.args(["databases", "drop", servers, &format!("{}{name}", self.prefix(file)), "--yes"]);
+            // A script may not have created it.
+            children.run(drop.stdout(Stdio::null()).stderr(Stdio::null()))?;
+        }
+        Ok(())
     }
 }
 
@@ -119,7 +162,7 @@ pub(crate) fn run(
     children: &Children,
     program: &Path,
     script: &TclScript,
-    engine: DatabaseKind,
+    engine: &DatabaseKind,
     folder: &Path,
     limit: Duration,
 ) -> Result<(ScriptOutcome, PathBuf)> {
@@ -144,13 +187,19 @@ pub(crate) fn run(
         outcome.ending = Ending::Crash;
     }
     outcome.seconds = started.elapsed().as_secs_f64();
-    outcome.databases = fs::read_dir(&folders.databases).map_err(failed(&folders.databases))?.count();
+    outcome.databases = folders.databases()?.len();
+    folders.drop_databases(children, &script.file, engine)?;
     Ok((outcome, folders.log))
 }
 
 /// Checks which engine the program uses: a file with a plain name is a SQLite
 /// database, or names a Yesquel database.
-pub(crate) fn engine(children: &Children, program: &Path, engine: DatabaseKind, folder: &Path) -> Result<()> {
+pub(crate) fn engine(
+    children: &Children,
+    program: &Path,
+    engine: &DatabaseKind,
+    folder: &Path,
+) -> Result<()> {
     let folders = ScriptFolders::new(folder)?;
     let file = folder.join("engine.test");
     let script = "sqlite3 db test.db\ndb eval {CREATE TABLE t(a); INSERT INTO t VALUES(7)}\ndb close\n\
@@ -160,12 +209,13 @@ pub(crate) fn engine(children: &Children, program: &Path, engine: DatabaseKind, 
     let made = folders.work.join("test.db");
     let made = fs::read(&made).map_err(failed(&made))?;
     let start: &[u8] = match engine {
-        DatabaseKind::Trees => b"yesquel test database ",
+        DatabaseKind::Trees | DatabaseKind::Cluster { .. } => b"yesquel test database ",
         DatabaseKind::Stock => b"SQLite format 3\0",
     };
     let answer = fs::read_to_string(&folders.log).map_err(failed(&folders.log))?;
-    let databases = fs::read_dir(&folders.databases).map_err(failed(&folders.databases))?.count();
-    let is_so = made.starts_with(start) && databases == usize::from(engine == DatabaseKind::Trees);
+    let databases = folders.databases()?.len();
+    folders.drop_databases(children, &file, engine)?;
+    let is_so = made.starts_with(start) && databases == usize::from(*engine != DatabaseKind::Stock);
     if answer.trim() == "7" && is_so {
         Ok(())
     } else {

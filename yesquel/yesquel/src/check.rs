@@ -81,8 +81,7 @@ impl RunningCheck<'_, '_> {
         for group in catalogs {
             self.tree(&NamedTree { tree: catalog_tree(group), map: None })?;
         }
-        let catalog = self.store.catalog();
-        let entries = block_on(catalog.entries(&mut self.view.transaction))?;
+        let entries = self.read_again(Self::entries)?;
         let (trees, named) = self.names(&entries);
         let mut databases: BTreeSet<&String> = BTreeSet::new();
         for entry in &entries {
@@ -106,7 +105,12 @@ impl RunningCheck<'_, '_> {
             self.tree(named)?;
             self.progress.trees_done += 1;
         }
-        if database.is_none() { self.unnamed_trees(&named) } else { Ok(()) }
+        if database.is_none() {
+            for (tree, group, nodes) in self.read_again(|check| check.unnamed_trees(&named))? {
+                self.found(None, Some(tree), StoreFault::Unnamed { group, nodes });
+            }
+        }
+        Ok(())
     }
 
     fn found(&mut self, named: Option<&NamedTree>, tree: Option<TreeId>, fault: StoreFault) {
@@ -183,8 +187,7 @@ impl RunningCheck<'_, '_> {
                     return Ok(());
                 }
                 Ok(Walk::SnapshotDropped) => {
-                    self.view = CheckView::take(self.store, &mut self.unanswered)?;
-                    self.summary.snapshots += 1;
+                    self.renew_view()?;
                     if !self.is_named(named)? {
                         return Ok(());
                     }
@@ -203,6 +206,28 @@ impl RunningCheck<'_, '_> {
         let why = format!("the servers have dropped {SNAPSHOTS_MAX} snapshots while it was read");
         self.found(Some(named), None, StoreFault::Unchecked { why });
         Ok(())
+    }
+
+    /// Takes a new snapshot in place of one that the servers have dropped.
+    fn renew_view(&mut self) -> Result<(), Error> {
+        self.view = CheckView::take(self.store, &mut self.unanswered)?;
+        self.summary.snapshots += 1;
+        Ok(())
+    }
+
+    /// Reads something at the present snapshot, and again at a new one if the servers drop it.
+    fn read_again<T>(&mut self, mut read: impl FnMut(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
+        for _ in 1..SNAPSHOTS_MAX {
+            match read(self) {
+                Err(Error::SnapshotTooOld(_)) => self.renew_view()?,
+                outcome => return outcome,
+            }
+        }
+        read(self)
+    }
+
+    fn entries(&mut self) -> Result<Vec<CatalogEntry>, Error> {
+        block_on(self.store.catalog().entries(&mut self.view.transaction))
     }
 
     /// Whether the catalog still gives a tree its name.
@@ -272,16 +297,17 @@ impl RunningCheck<'_, '_> {
         Ok(unreached)
     }
 
-    /// Finds the trees that no map has.
-    fn unnamed_trees(&mut self, named: &BTreeSet<TreeId>) -> Result<(), Error> {
+    /// Returns the trees that no map has, with the groups and numbers of their nodes.
+    fn unnamed_trees(&mut self, named: &BTreeSet<TreeId>) -> Result<Vec<(TreeId, ServerId, u64)>, Error> {
         // If the snapshot is another one by now, other trees have names.
-        let now = block_on(self.store.catalog().entries(&mut self.view.transaction))?;
+        let now = self.entries()?;
         let named_now = now.iter().filter_map(|entry| match entry {
             CatalogEntry::Map { tree, .. } | CatalogEntry::Load { tree } => Some(tree.root().tree),
             CatalogEntry::Database { .. } | CatalogEntry::Directory | CatalogEntry::Unreadable(_) => None,
         });
         let known: BTreeSet<TreeId> =
             named.iter().copied().chain(named_now).chain([TreeId::default()]).collect();
+        let mut unnamed = Vec::new();
         for (tree, group) in self.view.trees() {
             if known.contains(&tree) || self.unanswered.contains_key(&group) {
                 continue;
@@ -294,10 +320,10 @@ impl RunningCheck<'_, '_> {
             );
             let nodes = self.unreached(&check, group, tree)?.len() as u64;
             if nodes > 0 {
-                self.found(None, Some(tree), StoreFault::Unnamed { group, nodes });
+                unnamed.push((tree, group, nodes));
             }
         }
-        Ok(())
+        Ok(unnamed)
     }
 }
 

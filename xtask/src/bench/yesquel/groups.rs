@@ -100,7 +100,7 @@ impl ServerGroup {
     }
 
     /// Ends the servers in order, and returns what they have written to standard error.
-    fn end(self) -> Result<Vec<String>> {
+    pub(super) fn end(self) -> Result<Vec<String>> {
         for server in &self.servers {
             if let Some(pid) = i32::try_from(server.pid()).ok().and_then(Pid::from_raw) {
                 // It is not reaped yet, so the id is still its own.
@@ -170,17 +170,24 @@ pub(in crate::bench) fn groups(bench: &BenchContext) -> Result<()> {
     Ok(())
 }
 
+/// Returns a command that counts the instructions of a program.
+pub(super) fn counting(program: &Path) -> Command {
+    let mut command = Command::new("valgrind");
+    command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program);
+    command
+}
+
+/// Returns the sum of the counts that commands have written to standard error.
+pub(super) fn counted(reports: &[String]) -> Result<f64> {
+    let counts = reports.iter().map(|report| collected(report).map(|count| count as f64));
+    counts.sum::<Option<f64>>().ok_or_else(|| format!("callgrind printed no count:\n{}", reports.concat()))
+}
+
 /// Returns the instructions of the client and both servers, with their start and end.
 fn instructions(bench: &BenchContext, programs: &Programs, groups: u64, commits: u64) -> Result<f64> {
-    let counting = |program: &Path| {
-        let mut command = Command::new("valgrind");
-        command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program);
-        command
-    };
     let servers = ServerGroup::start(bench, 2, || counting(&programs.yesquel), &["--in-memory"])?;
     let client = servers.commit(bench, counting(&programs.load), groups, commits)?;
     let mut reports = servers.end()?;
     reports.push(client.stderr);
-    let counts = reports.iter().map(|report| collected(report).map(|count| count as f64));
-    counts.sum::<Option<f64>>().ok_or_else(|| format!("callgrind printed no count:\n{}", reports.concat()))
+    self::counted(&reports)
 }

@@ -1,12 +1,20 @@
-//! Cost of a statement of SQL at 1, 2, 4 and 8 groups: processor time of the client and all servers
-//! together, and how evenly the groups are used. The load grows with the groups: a table and some
-//! connections for each. What stays flat here scales when the groups have machines of their own.
+//! Cost of a statement of SQL at 1, 2, 4 and 8 groups: processor time and instructions of the client
+//! and all servers together, and how evenly the groups are used. The load grows with the groups: a
+//! table and some connections for each. What stays flat here scales when the groups have machines of
+//! their own.
+//!
+//! Processor time grows also because more processes and threads share the caches of one machine;
+//! instructions do not. A counted program is some fifty times slower, so the messages that servers
+//! exchange at all times would have the fiftyfold part: they are counted without load, and
+//! subtracted.
 
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::groups::ServerGroup;
+use super::groups::{ServerGroup, counted, counting};
 use super::{Programs, options};
 use crate::Result;
 use crate::bench::BenchContext;
@@ -19,8 +27,14 @@ const CONNECTIONS: usize = 4;
 /// Statements of a connection in the two runs whose costs are subtracted, so that the cost of opening
 /// the connections is not counted.
 const STATEMENTS: [usize; 2] = [500, 10_500];
+/// The same where instructions are counted.
+const COUNTED: [usize; 2] = [50, 550];
 /// Rows of a table.
 const KEYS: usize = 10_000;
+/// The same where instructions are counted.
+const KEYS_COUNTED: usize = 500;
+/// Times without load whose instructions are subtracted, seconds.
+const IDLE: [u64; 2] = [2, 12];
 
 /// Statements by the names that the client has for them, and their names in the table.
 const LOADS: [(&str, &str); 4] = [
@@ -37,6 +51,22 @@ struct StatementCost {
     busiest: f64,
 }
 
+/// The client with its arguments.
+fn client(
+    mut client: Command,
+    servers: &ServerGroup,
+    (groups, load, statements, keys): (usize, &str, usize, usize),
+) -> Command {
+    let connections = CONNECTIONS * groups;
+    client.args(["tables", "--target", &servers.target, "--statement", load]).args(options(&[
+        ("tables", groups.to_string()),
+        ("threads", connections.to_string()),
+        ("operations", (statements * connections).to_string()),
+        ("keys", keys.to_string()),
+    ]));
+    client
+}
+
 /// Runs statements of each connection once. Returns the CPU time of the client and the servers, us, and
 /// the requests to each group.
 fn run(
@@ -45,14 +75,7 @@ fn run(
     servers: &ServerGroup,
     (groups, load, statements): (usize, &str, usize),
 ) -> Result<(f64, Vec<f64>)> {
-    let connections = CONNECTIONS * groups;
-    let mut client = Command::new(&programs.load);
-    client.args(["tables", "--target", &servers.target, "--statement", load]).args(options(&[
-        ("tables", groups.to_string()),
-        ("threads", connections.to_string()),
-        ("operations", (statements * connections).to_string()),
-        ("keys", KEYS.to_string()),
-    ]));
+    let mut client = client(Command::new(&programs.load), servers, (groups, load, statements, KEYS));
     let before = servers.cpu_us()?;
     let measured = measure::run(bench.children, &mut client)?;
     let cpu_us = servers.cpu_us()? - before + measured.cpu_seconds() * 1e6;
@@ -76,6 +99,52 @@ fn cost(
     let busiest = requests.iter().fold(0.0, |most: f64, of| most.max(*of)) / mean;
     let counted = (statements[1] - statements[0]) * CONNECTIONS * groups;
     Ok(StatementCost { cpu_us: (many - few) / counted as f64, busiest })
+}
+
+/// Returns the instructions of a statement at so many groups.
+fn instructions(
+    bench: &BenchContext,
+    programs: &Programs,
+    groups: usize,
+    (load, idle_rate): (&str, f64),
+) -> Result<f64> {
+    let statements = if bench.quick { COUNTED.map(|count| count / 10) } else { COUNTED };
+    let count = |statements: usize| -> Result<(f64, f64)> {
+        let begun = Instant::now();
+        let servers = ServerGroup::start(bench, groups, || counting(&programs.yesquel), &["--in-memory"])?;
+        let mut client = client(counting(&programs.load), &servers, (groups, load, statements, KEYS_COUNTED));
+        let client = measure::run(bench.children, &mut client)?;
+        let mut reports = servers.end()?;
+        reports.push(client.stderr);
+        Ok((counted(&reports)?, begun.elapsed().as_secs_f64()))
+    };
+    let [(few, few_seconds), (many, many_seconds)] = [count(statements[0])?, count(statements[1])?];
+    let idle = idle_rate * (many_seconds - few_seconds);
+    Ok((many - few - idle) / ((statements[1] - statements[0]) * CONNECTIONS * groups) as f64)
+}
+
+/// Returns the instructions/s of all servers without load.
+fn idle_rate(bench: &BenchContext, programs: &Programs, groups: usize) -> Result<f64> {
+    let count = |seconds: u64| -> Result<f64> {
+        let servers = ServerGroup::start(bench, groups, || counting(&programs.yesquel), &["--in-memory"])?;
+        thread::sleep(Duration::from_secs(seconds));
+        counted(&servers.end()?)
+    };
+    Ok((count(IDLE[1])? - count(IDLE[0])?) / (IDLE[1] - IDLE[0]) as f64)
+}
+
+/// Compares the instructions at the most groups with those at one.
+fn compare_instructions(bench: &BenchContext, programs: &Programs) -> Result<ResultTable<4>> {
+    let most = GROUPS[GROUPS.len() - 1];
+    let (at_one, at_most) = (idle_rate(bench, programs, 1)?, idle_rate(bench, programs, most)?);
+    let mut table = ResultTable::new(["instructions", "one group", "eight groups", "ratio"]);
+    for (load, name) in LOADS {
+        eprintln!("{name}: instructions");
+        let one = instructions(bench, programs, 1, (load, at_one))?;
+        let many = instructions(bench, programs, most, (load, at_most))?;
+        table.row([name.to_owned(), format!("{one:.0}"), format!("{many:.0}"), format!("{:.3}", many / one)]);
+    }
+    Ok(table)
 }
 
 /// Compares the costs at several groups with those at one.
@@ -112,7 +181,8 @@ pub(in crate::bench) fn scale(bench: &BenchContext) -> Result<()> {
             ]);
         }
     }
-    print!("{table}");
+    drop(clusters);
+    print!("{table}{}", compare_instructions(bench, &programs)?);
     println!("one client process, {CONNECTIONS} connections and one table of {KEYS} rows for each group");
     Ok(())
 }

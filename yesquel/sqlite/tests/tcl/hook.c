@@ -7,6 +7,10 @@
 ** that YESQUEL_TEST_FOLDERS names.  Without that variable the hook does nothing,
 ** and the program tests SQLite unchanged.
 **
+** With YESQUEL_TEST_SERVERS, addresses of servers, the databases are there, under
+** the names of their folders behind YESQUEL_TEST_PREFIX, and the folders are
+** empty.  YESQUEL_TEST_PROGRAM copies them.
+**
 ** SQLite opens any other file itself.
 */
 #include "sqlite3.h"
@@ -43,6 +47,30 @@ static int yqIsFolder(const char *zIn, const char *zFolder){
   return zFolder[n + strspn(&zFolder[n], "0123456789-copy")]==0;
 }
 
+/* Writes the address of a folder's database. Returns its length. */
+static int yqAddressOf(const char *zFolder, char *zOut, size_t n){
+  const char *zServers = getenv("YESQUEL_TEST_SERVERS");
+  const char *zPrefix = getenv("YESQUEL_TEST_PREFIX");
+  const char *zName = strrchr(zFolder, '/');
+  if( zServers==0 || zPrefix==0 || zName==0 ) return snprintf(zOut, n, "yesquel:%s", zFolder);
+  return snprintf(zOut, n, "yesquel://%s/%s%s", zServers, zPrefix, zName+1);
+}
+
+/* Copies a database. */
+static int yqCopy(const char *zFrom, const char *zTo){
+  const char *zProgram = getenv("YESQUEL_TEST_PROGRAM");
+  char aFrom[3000], aTo[3000], aCommand[8000];
+  if( zProgram==0 ){
+    snprintf(aCommand, sizeof(aCommand), "cp -r '%s' '%s' 2>/dev/null", zFrom, zTo);
+  }else{
+    yqAddressOf(zFrom, aFrom, sizeof(aFrom));
+    yqAddressOf(zTo, aTo, sizeof(aTo));
+    snprintf(aCommand, sizeof(aCommand), "mkdir '%s' && '%s' shell '%s' '.backup %s?placement=tables' >/dev/null 2>&1",
+             zTo, zProgram, aFrom, aTo);
+  }
+  return system(aCommand)>=0;
+}
+
 /*
 ** Replaces the name of a file by the address of its database, with parameters,
 ** and sets *pzShown to the file's full name.  Both are valid until this thread's
@@ -53,7 +81,8 @@ void yqTestAddress(sqlite3_vfs *pVfs, int flags, const char **pzName, const char
   static __thread char aAddress[4096];
   /* The scripts copy files of open databases, so commits must be in the files.
   ** A sync is cheap, as the folders are in memory. */
-  static const char zParameters[] = "\0durability\0sync\0\0\0\0";
+  static const char zFolderParameters[] = "\0durability\0sync\0\0\0\0";
+  static const char zServerParameters[] = "\0placement\0tables\0\0\0\0";
   const int isTemp = SQLITE_OPEN_MEMORY|SQLITE_OPEN_TEMP_DB|SQLITE_OPEN_TRANSIENT_DB;
   const char *zFolders = getenv("YESQUEL_TEST_FOLDERS");
   const char *zName = *pzName;
@@ -78,6 +107,7 @@ void yqTestAddress(sqlite3_vfs *pVfs, int flags, const char **pzName, const char
     if( (p = fopen(zName, "a"))==0 ) return;
     fclose(p);
     if( stat(zName, &st) || !yqWrite(zName, st.st_ino, aFolder) ) return;
+    if( getenv("YESQUEL_TEST_SERVERS")!=0 && mkdir(aFolder, 0777) ) return;
   }else{
     if( (p = fopen(zName, "r"))==0 ) return;
     n = (int)fread(aText, 1, sizeof(aText)-1, p);
@@ -86,10 +116,9 @@ void yqTestAddress(sqlite3_vfs *pVfs, int flags, const char **pzName, const char
     if( sscanf(aText, MAGIC "%llu %2047[^\n]", &iNode, aFolder)!=2 || !yqIsFolder(zFolders, aFolder) ) return;
     if( iNode!=(unsigned long long)st.st_ino ){
       /* The file is a copy of another file, so the database is copied too. */
-      char aCopy[2048], aCommand[4200];
+      char aCopy[2048];
       yqNewFolder(zFolders, aCopy, sizeof(aCopy));
-      snprintf(aCommand, sizeof(aCommand), "cp -r '%s' '%s' 2>/dev/null", aFolder, aCopy);
-      if( system(aCommand)<0 ) return;
+      if( !yqCopy(aFolder, aCopy) ) return;
       if( !yqWrite(zName, st.st_ino, aCopy) ) return;
       strcpy(aFolder, aCopy);
     }
@@ -97,8 +126,12 @@ void yqTestAddress(sqlite3_vfs *pVfs, int flags, const char **pzName, const char
   if( pVfs->xFullPathname(pVfs, zName, sizeof(aShown), aShown)!=SQLITE_OK ) return;
   /* Like sqlite3_create_filename(), whose allocation the tests would count. */
   memset(aAddress, 0, 4);
-  n = snprintf(&aAddress[4], sizeof(aAddress)-64, "yesquel:%s", aFolder);
-  memcpy(&aAddress[4+n], zParameters, sizeof(zParameters));
+  n = yqAddressOf(aFolder, &aAddress[4], sizeof(aAddress)-64);
+  if( getenv("YESQUEL_TEST_SERVERS")==0 ){
+    memcpy(&aAddress[4+n], zFolderParameters, sizeof(zFolderParameters));
+  }else{
+    memcpy(&aAddress[4+n], zServerParameters, sizeof(zServerParameters));
+  }
   *pzName = &aAddress[4];
   *pzShown = aShown;
 }
