@@ -10,6 +10,11 @@ impl SqlSession {
         let tree = map.tree();
         self.shared.check_process()?;
         self.begun();
+        if self.schemas.has(tree) {
+            // SQLite reads the schema in the order of its rows, and an index must be behind its table,
+            // which another process may have created. Schema changes conflict in any case.
+            return Ok(self.last_row(map)?.checked_add(1));
+        }
         let mut last = None;
         loop {
             let is_user = self.numbered.contains(&tree);
@@ -22,14 +27,7 @@ impl SqlSession {
                     }
                     return Ok(Some(number));
                 }
-                NextNumber::Last => {
-                    let mut cursor = self.cursor(map)?;
-                    let found = self.with(|transaction| {
-                        cursor.limit(1);
-                        cursor.last(transaction)
-                    })?;
-                    last = Some(found.and_then(|(key, _)| row_of(&key)).unwrap_or(0));
-                }
+                NextNumber::Last => last = Some(self.last_row(map)?),
                 NextNumber::Take { above: i64::MAX, .. } => return Ok(None),
                 NextNumber::Take { count, above } => {
                     let most = (i64::MAX - above) as u64;
@@ -49,5 +47,15 @@ impl SqlSession {
                 }
             }
         }
+    }
+
+    /// Returns the number of a map's last row, as the transaction sees it; 0 if there is none.
+    fn last_row(&mut self, map: Map) -> Result<i64, ResultCode> {
+        let mut cursor = self.cursor(map)?;
+        let found = self.with(|transaction| {
+            cursor.limit(1);
+            cursor.last(transaction)
+        })?;
+        Ok(found.and_then(|(key, _)| row_of(&key)).unwrap_or(0))
     }
 }

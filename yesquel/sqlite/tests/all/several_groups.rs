@@ -428,6 +428,33 @@ fn a_rollback_after_a_refused_commit_keeps_the_guards() {
     check(&two);
 }
 
+/// Each process takes numbers of rows in advance, but not for the schema: SQLite reads it in the order
+/// of its rows, and an index must be behind its table.
+#[test]
+fn processes_change_the_schema_in_turns() {
+    let cluster = Cluster::start();
+    for placement in ["tables", "0"] {
+        let name = format!("at-{placement}");
+        let first = cluster.open(&[0], &name, &format!("placement={placement}&timeout=20000"));
+        let second = cluster.open(&[1], &name, &format!("placement={placement}&timeout=21000"));
+        for table in ["a", "b", "c", "d"] {
+            run(&cluster, &first, &format!("CREATE TABLE {table}(y)"));
+        }
+        run(&cluster, &second, "DROP TABLE d; CREATE TABLE d(x); CREATE VIEW v AS SELECT x FROM d");
+        run(
+            &cluster,
+            &first,
+            "CREATE INDEX i ON d(x); CREATE TRIGGER r AFTER INSERT ON d BEGIN SELECT 1; END",
+        );
+        run(&cluster, &second, "INSERT INTO d VALUES (7)");
+        let third = cluster.open(&[2], &name, "timeout=22000");
+        for connection in [&first, &second, &third] {
+            assert_eq!(number(connection, "SELECT x FROM v"), 7);
+            check(connection);
+        }
+    }
+}
+
 /// The nodes of a table or an index are found at its group, and not before it is committed.
 #[test]
 fn nodes_are_shown_at_every_group() {

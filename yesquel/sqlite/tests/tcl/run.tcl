@@ -15,6 +15,9 @@ proc file {args} {
   }
   return $result
 }
+proc yesquel_address {folder} {
+  return yesquel://$::env(YESQUEL_TEST_SERVERS)/$::env(YESQUEL_TEST_PREFIX)[yesquel_file tail $folder]
+}
 proc yesquel_copied {from to} {
   if {[yesquel_file isdirectory $to]} {
     set to [yesquel_file join $to [yesquel_file tail $from]]
@@ -28,6 +31,11 @@ proc yesquel_copied {from to} {
   set copy [yesquel_file join [yesquel_file dirname $folder] copy-[pid]-[clock microseconds]]
   if {[yesquel_file isdirectory $folder]} {
     yesquel_file copy $folder $copy
+    # At servers the folder is empty.
+    if {[info exists ::env(YESQUEL_TEST_PROGRAM)]} {
+      exec $::env(YESQUEL_TEST_PROGRAM) shell [yesquel_address $folder] \
+        ".backup [yesquel_address $copy]?placement=tables"
+    }
   }
   yesquel_file stat $to stat
   set channel [open $to wb]
