@@ -179,8 +179,8 @@ fn a_forgotten_snapshot_does_not_stop_all_writers() {
     assert_eq!(theirs.begin().get(map, &900u32.to_be_bytes()).unwrap().unwrap()[0], 8);
 }
 
-/// Acts once, when so many keys were read.
-struct ActsOnce<F>(u64, Option<F>);
+/// Acts once, in the middle of a tree.
+struct ActsOnce<F>(Option<F>);
 
 impl<F: FnOnce()> CheckObserver for ActsOnce<F> {
     fn fault(&mut self, found: &FoundFault) {
@@ -188,8 +188,8 @@ impl<F: FnOnce()> CheckObserver for ActsOnce<F> {
     }
 
     fn progress(&mut self, progress: &CheckProgress) -> bool {
-        if progress.keys > self.0
-            && let Some(act) = self.1.take()
+        if progress.keys > 100
+            && let Some(act) = self.0.take()
         {
             act();
         }
@@ -199,13 +199,6 @@ impl<F: FnOnce()> CheckObserver for ActsOnce<F> {
 
 #[test]
 fn a_check_whose_snapshot_is_dropped_goes_on_at_a_new_one() {
-    // In the middle of a tree, and behind the last one.
-    for keys in [100, 1_001] {
-        check_with_a_dropped_snapshot(keys);
-    }
-}
-
-fn check_with_a_dropped_snapshot(keys: u64) {
     let place = tempfile::tempdir().unwrap();
     let clock = ManualTime::default();
     let server = start(place.path(), &clock);
@@ -216,21 +209,18 @@ fn check_with_a_dropped_snapshot(keys: u64) {
     for number in 0..1_000 {
         put(number, 0).unwrap();
     }
-    let mut observer = ActsOnce(
-        keys,
-        Some(|| {
-            until(&server, "no client holds a snapshot", |status| status.snapshots.holders > 0);
-            // As above: the server cannot keep all versions.
-            for round in 1..=8 {
-                for number in 0..1_000 {
-                    persists(&server, &clock, || put(number, round));
-                }
+    let mut observer = ActsOnce(Some(|| {
+        until(&server, "no client holds a snapshot", |status| status.snapshots.holders > 0);
+        // As above: the server cannot keep all versions.
+        for round in 1..=8 {
+            for number in 0..1_000 {
+                persists(&server, &clock, || put(number, round));
             }
-            assert!(server.status().snapshots.cancelled >= 1);
-        }),
-    );
+        }
+        assert!(server.status().snapshots.cancelled >= 1);
+    }));
     let summary = checked.check(None, &mut observer).unwrap();
     assert_eq!((summary.faults, summary.snapshots, summary.databases), (0, 1, 1));
     // The keys of the stock, and those of the catalog, each once.
-    assert_eq!(summary.counts.keys, 1_000 + 2, "dropped after {keys}");
+    assert_eq!(summary.counts.keys, 1_000 + 2);
 }
