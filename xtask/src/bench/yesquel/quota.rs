@@ -32,9 +32,9 @@ const QUOTA_US: u64 = 1_200;
 /// Statements by the names that the client has for them, their names in the table, and their number
 /// for each server in a measurement.
 const LOADS: [(&str, &str, usize); 3] = [
-    ("read", "SELECT of a row", 60_000),
-    ("update", "UPDATE of a row", 15_000),
-    ("scan", "SELECT of ten rows", 30_000),
+    ("read", "SELECT of a row", 6_000),
+    ("update", "UPDATE of a row", 2_000),
+    ("scan", "SELECT of ten rows", 4_000),
 ];
 
 /// Group of processes that share a quota of processor time.
