@@ -196,7 +196,7 @@ const BENCHMARKS: &[Benchmark] = &[
     },
     Benchmark {
         name: "yesquel-scale",
-        measures: "statements of SQL at 1, 2, 4 and 8 groups: CPU time, and how evenly the groups are used",
+        measures: "statements of SQL at 1, 2, 4 and 8 groups: CPU time, instructions, how evenly the groups are used",
         run: yesquel::scale::scale,
     },
     Benchmark {

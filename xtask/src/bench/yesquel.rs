@@ -28,6 +28,7 @@ pub(super) mod scale;
 mod side;
 pub(super) mod snapshots;
 pub(super) mod sql;
+mod tables;
 pub(super) mod transactions;
 
 /// Client processes.

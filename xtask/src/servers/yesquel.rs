@@ -43,11 +43,7 @@ pub(crate) const CLUSTER: ServerKind = ServerKind {
 /// Three servers in memory that share databases, without files, and the program.
 pub(crate) fn cluster_in_memory(children: &Children) -> Result<(Box<dyn ServerHandle>, PathBuf)> {
     let program = build(children)?;
-    let servers = process::on_a_port(None, children, |port| {
-        let free = (1..SEVERAL).map(|_| process::free_port());
-        let ports = [Ok(port)].into_iter().chain(free).collect::<Result<Vec<_>>>()?;
-        YesquelServers::start_on(&program, &ports, children, (None, &["--in-memory"]))
-    })?;
+    let servers = YesquelServers::start_at(&program, children, (None, SEVERAL), (None, &["--in-memory"]))?;
     Ok((Box::new(servers), program))
 }
 
@@ -122,11 +118,22 @@ impl YesquelServers {
     /// Starts servers and returns once all of them serve.
     fn start(children: &Children, options: &ServerOptions, count: usize) -> Result<Self> {
         let program = build(children)?;
-        process::on_a_port(options.port, children, |port| {
+        let storage = ["--data", "data"];
+        let password = options.password.as_deref();
+        Self::start_at(&program, children, (options.port, count), (password, &storage))
+    }
+
+    /// Starts servers, the first one at a port if one is given.
+    fn start_at(
+        program: &Path,
+        children: &Children,
+        (port, count): (Option<u16>, usize),
+        options: (Option<&str>, &[&str]),
+    ) -> Result<Self> {
+        process::on_a_port(port, children, |port| {
             let free = (1..count).map(|_| process::free_port());
             let ports = [Ok(port)].into_iter().chain(free).collect::<Result<Vec<_>>>()?;
-            let storage = ["--data", "data"];
-            Self::start_on(&program, &ports, children, (options.password.as_deref(), &storage))
+            Self::start_on(program, &ports, children, options)
         })
     }
 

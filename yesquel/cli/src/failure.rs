@@ -37,7 +37,7 @@ pub(crate) enum CliError {
     )]
     Operator(yesquel::Error),
     /// A server cannot connect to another one of its cluster.
-    #[error("{error}{}", peer_advice(.0), error = .0)]
+    #[error("{error}{}", connect_advice(.0, Connector::Server), error = .0)]
     Peer(ConnectError),
     /// Some groups of a cluster do not serve.
     #[error("{0} of {1} groups {verb} not serve", verb = if *.0 == 1 { "does" } else { "do" })]
@@ -64,43 +64,49 @@ pub(crate) enum CliError {
 /// Returns the options that may help, which the library does not know.
 fn advice(error: &yesquel::Error) -> &'static str {
     match error {
-        yesquel::Error::Connect(error) => connect_advice(error),
+        yesquel::Error::Connect(error) => connect_advice(error, Connector::Client),
         _ => "",
     }
 }
 
-fn connect_advice(error: &ConnectError) -> &'static str {
-    match error {
-        ConnectError::NoneAnswers(errors) => errors.first().map_or("", connect_advice),
-        ConnectError::NotTls { .. } => {
-            ". Leave --tls and --tls-ca out if it is a server without a certificate"
-        }
-        ConnectError::WantsTls { .. } => ". Give --tls-ca FILE, or --tls if browsers trust its certificate",
-        ConnectError::Certificate { .. } => {
-            ". Give the certificate of the authority that signed it: --tls-ca FILE"
-        }
-        ConnectError::Closed { is_encrypted: false, .. } => {
-            ". Encryption is asked for with --tls-ca FILE or --tls"
-        }
-        ConnectError::Late { .. } => " (--connect-timeout lets it take longer)",
-        ConnectError::Denied { denial: Denial::Credential, .. } => " (--credential-file FILE)",
-        _ => "",
-    }
+/// Who connects. The options have other names.
+#[derive(Debug, Clone, Copy)]
+enum Connector {
+    Client,
+    /// `yesquel serve`, to another server.
+    Server,
 }
 
-/// The same for `yesquel serve`.
-fn peer_advice(error: &ConnectError) -> &'static str {
-    match error {
-        ConnectError::NoneAnswers(errors) => errors.first().map_or("", peer_advice),
-        ConnectError::NotTls { .. } => ". Leave --peer-tls-ca out if it is a server without a certificate",
-        ConnectError::WantsTls { .. } | ConnectError::Certificate { .. } => {
-            ". Give the certificate of the authority that signed it: --peer-tls-ca FILE"
+fn connect_advice(error: &ConnectError, connector: Connector) -> &'static str {
+    let (client, server) = match error {
+        ConnectError::NoneAnswers(errors) => {
+            return errors.first().map_or("", |error| connect_advice(error, connector));
         }
-        ConnectError::Closed { is_encrypted: false, .. } => {
-            ". Encryption is asked for with --peer-tls-ca FILE"
+        ConnectError::NotTls { .. } => (
+            ". Leave --tls and --tls-ca out if it is a server without a certificate",
+            ". Leave --peer-tls-ca out if it is a server without a certificate",
+        ),
+        ConnectError::WantsTls { .. } => (
+            ". Give --tls-ca FILE, or --tls if browsers trust its certificate",
+            ". Give the certificate of the authority that signed its own: --peer-tls-ca FILE",
+        ),
+        ConnectError::Certificate { .. } => (
+            ". Give the certificate of the authority that signed it: --tls-ca FILE",
+            ". Give the certificate of the authority that signed it: --peer-tls-ca FILE",
+        ),
+        ConnectError::Closed { is_encrypted: false, .. } => (
+            ". Encryption is asked for with --tls-ca FILE or --tls",
+            ". Encryption is asked for with --peer-tls-ca FILE",
+        ),
+        ConnectError::Late { .. } => (" (--connect-timeout lets it take longer)", ""),
+        ConnectError::Denied { denial: Denial::Credential, .. } => {
+            (" (--credential-file FILE)", " (--peer-credential-file FILE)")
         }
-        ConnectError::Denied { denial: Denial::Credential, .. } => " (--peer-credential-file FILE)",
-        _ => "",
+        _ => ("", ""),
+    };
+    match connector {
+        Connector::Client => client,
+        Connector::Server => server,
     }
 }
 

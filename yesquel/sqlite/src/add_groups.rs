@@ -2,14 +2,13 @@
 //! (`docs/yesquel/sql.md`).
 
 use crate::{
-    attached_database::{COOKIE, copy_name},
+    attached_database::{COOKIE, copy_name, schema_maps},
     schema::{COOKIES, MetaValues},
+    session::LEASE_TIME,
 };
 use std::time::{Duration, Instant};
-use yesquel::{AddedGroups, COOKIES_MAP, Database, Error, Map, Placement, SCHEMA_MAP, Store};
+use yesquel::{AddedGroups, COOKIES_MAP, Database, Error, Placement, SCHEMA_MAP, Store};
 
-/// Duration of the lease that keeps others from writing meanwhile.
-const LEASE_TIME: Duration = Duration::from_secs(10);
 /// Longest wait for leases of others.
 const WAIT_MAX: Duration = Duration::from_secs(86_400);
 /// Maximum number of attempts. Only transactions that create databases or schemas, and changes of
@@ -35,7 +34,8 @@ pub fn add_groups(
             // Others have just added groups, created a map, or removed a machine.
             Ok(false) | Err(Error::Conflict(_) | Error::Exists) if attempts < ATTEMPTS_MAX => attempts += 1,
             Ok(false) => {
-                return Err(Error::Unavailable(format!("the groups of '{name}' change all the time")));
+                let why = format!("the groups of '{name}' change all the time: try again later");
+                return Err(Error::Unavailable(why));
             }
             Err(error) => return Err(error),
         }
@@ -45,8 +45,8 @@ pub fn add_groups(
 /// Returns whether the database has the groups: it is unchanged if others have changed its groups, or
 /// created its schema, meanwhile.
 fn try_to_add(store: &Store, name: &str, placement: &Placement, until: Instant) -> Result<bool, Error> {
-    let (database, [_, cookies]) = store.database_with_maps(name, [SCHEMA_MAP, COOKIES_MAP])?;
-    let Some(cookies) = cookies else {
+    let (database, found) = store.database_with_maps(name, [SCHEMA_MAP, COOKIES_MAP])?;
+    if found.contains(&None) {
         let mut transaction = database.begin();
         transaction.add_groups(&database, placement)?;
         // A client that creates the schema from now on conflicts.
@@ -54,11 +54,10 @@ fn try_to_add(store: &Store, name: &str, placement: &Placement, until: Instant) 
             return Ok(false);
         }
         return transaction.commit().map(|_| true);
-    };
-    let others = database.groups().iter().skip(1);
-    let copies: Option<Vec<Map>> = others.map(|group| database.cached_map(&copy_name(*group))).collect();
-    let mut copies = copies.ok_or_else(|| Error::NoDatabase(name.to_owned()))?;
-    copies.push(cookies);
+    }
+    let (_, cookies) = schema_maps(&database, found, true)?;
+    let mut copies = cookies.all().to_vec();
+    // Others do not write meanwhile.
     let mut lease = database.lease_to_take(copies.iter().map(|copy| (*copy, COOKIES..=COOKIES)))?;
     lease.take(LEASE_TIME, until.saturating_duration_since(Instant::now()))?;
     let mut transaction = lease.begin();
@@ -70,7 +69,7 @@ fn try_to_add(store: &Store, name: &str, placement: &Placement, until: Instant) 
         // There are more copies.
         return Ok(false);
     }
-    let values = MetaValues::of(transaction.get(cookies, COOKIES)?.unwrap_or_default());
+    let values = MetaValues::of(transaction.get(cookies.first(), COOKIES)?.unwrap_or_default());
     for group in &added {
         copies.push(transaction.create_map_at(&database, *group, &copy_name(*group))?);
     }

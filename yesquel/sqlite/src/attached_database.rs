@@ -3,7 +3,6 @@
 use crate::{
     address::{ConsistencyLevel, DatabaseAddress},
     code::ResultCode,
-    last_error,
     schema::{META, SchemaIndex},
     session::SqlSession,
     stores::{StoreRef, store_of},
@@ -24,7 +23,7 @@ pub(crate) fn copy_name(group: ServerId) -> String {
 }
 
 /// Opens or creates the maps of the schema and of the meta values. `found`: those that exist.
-fn schema_maps(
+pub(crate) fn schema_maps(
     database: &Database,
     found: [Option<Map>; 2],
     is_readonly: bool,
@@ -225,18 +224,17 @@ impl AttachedDatabase {
         &self,
         values: impl Fn(&mut SqlSession, SchemaIndex) -> Result<[u32; META], ResultCode>,
     ) -> Result<[u32; META], ResultCode> {
-        let all = values(&mut self.session.borrow_mut(), self.known)?;
-        if !self.session.borrow().misses_groups(self.known) {
+        let mut session = self.session.borrow_mut();
+        let all = values(&mut session, self.known)?;
+        if !session.misses_groups(self.known) {
             return Ok(all);
         }
+        drop(session);
         self.learn_groups()?;
         // The transaction may be another one.
-        let all = values(&mut self.session.borrow_mut(), self.known)?;
-        if self.session.borrow().misses_groups(self.known) {
-            last_error::set(ResultCode::BUSY_SNAPSHOT, "groups have joined the database: begin again");
-            return Err(ResultCode::BUSY_SNAPSHOT);
-        }
-        Ok(all)
+        let mut session = self.session.borrow_mut();
+        let all = values(&mut session, self.known)?;
+        if session.misses_groups(self.known) { Err(session.lose_to_groups()) } else { Ok(all) }
     }
 
     /// Learns the groups that have joined the database.

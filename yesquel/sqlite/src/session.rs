@@ -16,6 +16,7 @@ use crate::{
     sequence::{ExpectedNumber, ExplicitNumber, TakenNumbers},
     stores::StoreRef,
 };
+pub(crate) use leases::LEASE_TIME;
 use leases::SessionLeases;
 use reuse::TransactionReuse;
 use rustc_hash::FxHashMap;

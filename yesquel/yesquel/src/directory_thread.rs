@@ -63,8 +63,8 @@ pub(crate) struct DirectoryThread {
     has_failed: bool,
     /// Log records on disk when that was noted last.
     log_end: u64,
-    /// Version and machines of the copy in the data folder, once this thread has written one.
-    stored: Option<(u64, Vec<MachineStatus>)>,
+    /// Version and machines of the copy in the data folder.
+    stored: (u64, Vec<MachineStatus>),
 }
 
 impl DirectoryThread {
@@ -76,11 +76,13 @@ impl DirectoryThread {
     ) -> DirectoryThread {
         let identity = embedded.core().identity();
         // A cluster without a directory has nothing to read.
-        let stored = options.files.as_ref().and_then(|files| files.directory().ok().flatten());
-        let read_at = stored.is_some().then(Instant::now);
-        if let Some(stored) = stored.and_then(|json| serde_json::from_slice(&json).ok()) {
+        let json = options.files.as_ref().and_then(|files| files.directory().ok().flatten());
+        let read_at = json.is_some().then(Instant::now);
+        let mut stored = Default::default();
+        if let Some(directory) = json.and_then(|json| serde_json::from_slice::<DirectoryStatus>(&json).ok()) {
+            stored = (directory.version, directory.machines.clone());
             // Clients that ask before it is read, or while the home group is down, get this copy.
-            embedded.core().install_directory(stored);
+            embedded.core().install_directory(directory);
         }
         DirectoryThread {
             embedded,
@@ -91,7 +93,7 @@ impl DirectoryThread {
             read_at,
             has_failed: false,
             log_end: 0,
-            stored: None,
+            stored,
         }
     }
 
@@ -214,12 +216,12 @@ impl DirectoryThread {
         }
         self.core().set_peers(peers);
         let version = (directory.version, directory.machines);
-        if self.stored.as_ref() != Some(&version)
+        if self.stored != version
             && let Some(files) = &self.options.files
         {
             // With the groups that are known without it.
             files.store_directory(&serde_json::to_vec(&self.core().directory()).unwrap_or_default())?;
-            self.stored = Some(version);
+            self.stored = version;
         }
         Ok(())
     }

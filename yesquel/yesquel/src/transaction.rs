@@ -313,7 +313,8 @@ impl<'a> Transaction<'a> {
         Ok(database.store().map_of(tree))
     }
 
-    /// Adds groups to a database, chosen by a placement. New maps may be created at them after the commit; existing ones stay where they are.
+    /// Adds groups to a database, chosen by a placement. New maps may be created at them after the
+    /// commit; existing ones stay where they are.
     ///
     /// Conflicts with all transactions that create maps of the database. A handle of the database
     /// that exists already keeps its [groups](Database::groups). A database with a SQL schema needs a

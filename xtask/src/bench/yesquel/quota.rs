@@ -11,8 +11,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use super::Programs;
 use super::groups::ServerGroup;
-use super::{Programs, options};
+use super::tables::TablesLoad;
 use crate::Result;
 use crate::bench::BenchContext;
 use crate::bench::measure::{self, MedianRange, ResultTable};
@@ -110,13 +111,14 @@ fn run(
     servers: &ServerGroup,
     (count, load, statements): (usize, &str, usize),
 ) -> Result<LimitedRate> {
-    let mut client = Command::new(&programs.load);
-    client.args(["tables", "--target", &servers.target, "--statement", load]).args(options(&[
-        ("tables", count.to_string()),
-        ("threads", (CONNECTIONS * count).to_string()),
-        ("operations", (statements * count).to_string()),
-        ("keys", KEYS.to_string()),
-    ]));
+    let load = TablesLoad {
+        statement: load,
+        tables: count,
+        connections: CONNECTIONS * count,
+        operations: statements * count,
+        keys: KEYS,
+    };
+    let mut client = load.command(Command::new(&programs.load), servers);
     let before = servers.cpu_us()?;
     let measured = measure::run(bench.children, &mut client)?;
     let used_us = servers.cpu_us()? - before;

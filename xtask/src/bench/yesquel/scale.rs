@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::Programs;
 use super::groups::{ServerGroup, counted, counting};
-use super::{Programs, options};
+use super::tables::TablesLoad;
 use crate::Result;
 use crate::bench::BenchContext;
 use crate::bench::measure::{self, MedianRange, ResultTable};
@@ -51,20 +52,10 @@ struct StatementCost {
     busiest: f64,
 }
 
-/// The client with its arguments.
-fn client(
-    mut client: Command,
-    servers: &ServerGroup,
-    (groups, load, statements, keys): (usize, &str, usize, usize),
-) -> Command {
+/// Load of a table and some connections for each group.
+fn load_of(groups: usize, (statement, statements): (&str, usize), keys: usize) -> TablesLoad<'_> {
     let connections = CONNECTIONS * groups;
-    client.args(["tables", "--target", &servers.target, "--statement", load]).args(options(&[
-        ("tables", groups.to_string()),
-        ("threads", connections.to_string()),
-        ("operations", (statements * connections).to_string()),
-        ("keys", keys.to_string()),
-    ]));
-    client
+    TablesLoad { statement, tables: groups, connections, operations: statements * connections, keys }
 }
 
 /// Runs statements of each connection once. Returns the CPU time of the client and the servers, us, and
@@ -75,7 +66,8 @@ fn run(
     servers: &ServerGroup,
     (groups, load, statements): (usize, &str, usize),
 ) -> Result<(f64, Vec<f64>)> {
-    let mut client = client(Command::new(&programs.load), servers, (groups, load, statements, KEYS));
+    let load = load_of(groups, (load, statements), KEYS);
+    let mut client = load.command(Command::new(&programs.load), servers);
     let before = servers.cpu_us()?;
     let measured = measure::run(bench.children, &mut client)?;
     let cpu_us = servers.cpu_us()? - before + measured.cpu_seconds() * 1e6;
@@ -112,7 +104,8 @@ fn instructions(
     let count = |statements: usize| -> Result<(f64, f64)> {
         let begun = Instant::now();
         let servers = ServerGroup::start(bench, groups, || counting(&programs.yesquel), &["--in-memory"])?;
-        let mut client = client(counting(&programs.load), &servers, (groups, load, statements, KEYS_COUNTED));
+        let load = load_of(groups, (load, statements), KEYS_COUNTED);
+        let mut client = load.command(counting(&programs.load), &servers);
         let client = measure::run(bench.children, &mut client)?;
         let mut reports = servers.end()?;
         reports.push(client.stderr);

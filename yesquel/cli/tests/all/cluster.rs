@@ -105,9 +105,15 @@ fn a_cluster_is_checked() {
     }
     // Trees alone are whole.
     assert_eq!(check(&home, &["near"]).0, Some(0));
-    // A copy of the cookies that differs, and one that is missing.
+    // Copies of the cookies with a wrong number of groups, one that differs, and one that is missing.
     let wide = store.database("wide").unwrap();
-    let copy = wide.existing_map("sql/cookies@1").unwrap().unwrap();
+    let copies = ["sql/cookies", "sql/cookies@1"].map(|map| wide.existing_map(map).unwrap().unwrap());
+    let right = wide.get(copies[0], b"").unwrap().unwrap();
+    let write = |value: &[u8]| copies.iter().for_each(|copy| _ = wide.put(*copy, b"", value).unwrap());
+    write(&[&right[..], &9_u32.to_be_bytes()].concat());
+    assert_eq!(codes(&check(&home, &[]).1), [("different_groups".to_owned(), "wide".to_owned())]);
+    write(&right);
+    let copy = copies[1];
     wide.put(copy, b"", b"other").unwrap();
     assert_eq!(codes(&check(&home, &[]).1), [("different_cookies".to_owned(), "wide".to_owned())]);
     assert!(wide.drop_map("sql/cookies@1").unwrap());

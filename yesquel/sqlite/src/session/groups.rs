@@ -60,8 +60,7 @@ impl SqlSession {
             || self.has_written
             || !self.savepoints.is_empty();
         if has_lease || (self.sees_all_commits && has_read) {
-            last_error::set(ResultCode::BUSY_SNAPSHOT, "groups have joined the database: begin again");
-            self.lost = Some(ResultCode::BUSY_SNAPSHOT);
+            self.lose_to_groups();
         } else if self.sees_all_commits {
             // It has asked the former groups only for the present. Nothing was returned: another
             // transaction takes its place.
@@ -69,5 +68,14 @@ impl SqlSession {
             self.drop_transaction(false);
             (self.is_another, self.reprepare_pending) = (false, reprepare_pending);
         }
+    }
+
+    /// Notes that the transaction can only be rolled back, because of groups that have joined. Returns
+    /// the code.
+    pub(crate) fn lose_to_groups(&mut self) -> ResultCode {
+        let code = ResultCode::BUSY_SNAPSHOT;
+        last_error::set(code, "groups have joined the database: roll back and begin again");
+        self.lost = Some(code);
+        code
     }
 }

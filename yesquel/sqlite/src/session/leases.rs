@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use yesquel::{CancelCheck, Lease, Map};
 
 /// Duration of a lease, after which the lease of a silent process expires.
-const LEASE_TIME: Duration = Duration::from_secs(10);
+pub(crate) const LEASE_TIME: Duration = Duration::from_secs(10);
 
 /// Leases of a connection.
 #[derive(Debug, Default)]

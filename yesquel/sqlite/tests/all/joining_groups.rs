@@ -20,6 +20,13 @@ fn open(cluster: &Cluster, name: &str) -> Connection {
     cluster.open(&[1], name, "placement=2")
 }
 
+/// Opens a database of one group with a table that has a row.
+fn open_with_row(cluster: &Cluster) -> Connection {
+    let connection = open(cluster, "shop");
+    run(cluster, &connection, "CREATE TABLE t(id INTEGER PRIMARY KEY, v INT); INSERT INTO t VALUES (1, 1)");
+    connection
+}
+
 /// Adds groups as another process does. Returns all groups.
 fn add(cluster: &Cluster, name: &str, placement: &str) -> Vec<u16> {
     let store = Store::connect(cluster.address(0), SocketOptions::default()).unwrap();
@@ -33,8 +40,7 @@ fn add(cluster: &Cluster, name: &str, placement: &str) -> Vec<u16> {
 #[test]
 fn clients_learn_groups_that_join() {
     let cluster = Cluster::start();
-    let first = open(&cluster, "shop");
-    run(&cluster, &first, "CREATE TABLE t(id INTEGER PRIMARY KEY, v INT); INSERT INTO t VALUES (1, 1)");
+    let first = open_with_row(&cluster);
     let others: Vec<Connection> = (0..5).map(|number| other_process(&cluster, number)).collect();
     for other in &others {
         assert_eq!(number(other, "SELECT v FROM t"), 1);
@@ -91,8 +97,7 @@ fn statements_prepared_before_give_no_wrong_answer() {
 #[test]
 fn transactions_that_began_before_lose() {
     let cluster = Cluster::start();
-    let connection = open(&cluster, "shop");
-    run(&cluster, &connection, "CREATE TABLE t(id INTEGER PRIMARY KEY, v INT); INSERT INTO t VALUES (1, 1)");
+    let connection = open_with_row(&cluster);
     let store = Store::connect(cluster.address(1), SocketOptions::default()).unwrap();
     // A lease keeps groups from joining.
     connection.execute_batch("BEGIN IMMEDIATE; UPDATE t SET v=2").unwrap();
@@ -117,8 +122,7 @@ fn transactions_that_began_before_lose() {
 #[test]
 fn leases_at_the_former_groups_are_not_enough() {
     let cluster = Cluster::start();
-    let connection = open(&cluster, "shop");
-    run(&cluster, &connection, "CREATE TABLE t(id INTEGER PRIMARY KEY, v INT); INSERT INTO t VALUES (1, 1)");
+    let connection = open_with_row(&cluster);
     let other = other_process(&cluster, 0);
     add(&cluster, "shop", "0");
     run(&cluster, &other, "CREATE TABLE new(v)");
@@ -140,8 +144,7 @@ fn leases_at_the_former_groups_are_not_enough() {
 #[test]
 fn strict_transactions_ask_the_groups_that_have_joined() {
     let cluster = Cluster::start();
-    let connection = open(&cluster, "shop");
-    run(&cluster, &connection, "CREATE TABLE t(id INTEGER PRIMARY KEY, v INT); INSERT INTO t VALUES (1, 1)");
+    let connection = open_with_row(&cluster);
     let levels = ["consistency=session&timeout=20000", "consistency=strict&timeout=21000"];
     let [session, strict] = levels.map(|options| cluster.open(&[0], "shop", options));
     let selected = [&session, &strict].map(|connection| {
