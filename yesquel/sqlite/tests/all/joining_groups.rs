@@ -144,7 +144,7 @@ fn leases_at_the_former_groups_are_not_enough() {
 #[test]
 fn strict_transactions_ask_the_groups_that_have_joined() {
     let cluster = Cluster::start();
-    let connection = open_with_row(&cluster);
+    open_with_row(&cluster);
     let levels = ["consistency=session&timeout=20000", "consistency=strict&timeout=21000"];
     let [session, strict] = levels.map(|options| cluster.open(&[0], "shop", options));
     let selected = [&session, &strict].map(|connection| {
