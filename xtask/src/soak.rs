@@ -4,8 +4,9 @@
 //! |---|---|---|
 //! | lints of the default build | as long as they take | those of the full build |
 //! | `compare` of a hundred real A/A pairs | as long as they take | sixteen |
-//! | SQLite's own tests on Yesquel's trees | 35 % | 84 s, tests of SQL first |
-//! | fuzzing of Yesquel's decoders | 20 % | 20 s a target |
+//! | SQLite's own tests on Yesquel's trees | 30 % | 84 s, tests of SQL first |
+//! | the same at three servers, tests of SQL first | 10 % | none |
+//! | fuzzing of Yesquel's decoders | 15 % | 20 s a target |
 //! | Yesquel's server, killed | 10 % | 100 kills |
 //! | faults in Yesquel's protocols, which simulations must find | 10 % | that they apply |
 //! | four servers in network namespaces | 10 % | one round of faults |
@@ -87,16 +88,19 @@ pub(crate) fn soak(arguments: &SoakArguments, children: &Children) -> Result<boo
         println!("    PAIRS=50 {}", line(&pairs));
         Ok(children.run(pairs.env("PAIRS", "50"))?.success())
     })?;
-    part("tcl", &mut || {
+    let scripts = |share: f64, is_at_cluster: bool| {
         let sources = tcl::provide(children, Missing::Install)?;
-        let limit = tcl::TclArguments::within(whole.mul_f64(0.35).as_secs_f64() / 60.0, None);
+        let limit = tcl::TclArguments::within(whole.mul_f64(share).as_secs_f64() / 60.0, None);
+        let limit = if is_at_cluster { limit.at_cluster() } else { limit };
         let (passed, summary) = tcl::run(&limit, &sources, None, children)?;
         println!("    {summary}");
         Ok(passed)
-    })?;
+    };
+    part("tcl", &mut || scripts(0.3, false))?;
+    part("tcl at three servers", &mut || scripts(0.1, true))?;
     part("fuzz", &mut || {
         fuzz::provide(children, Missing::Install)?;
-        let seconds = whole.mul_f64(0.2).as_secs() / fuzz::batches();
+        let seconds = whole.mul_f64(0.15).as_secs() / fuzz::batches();
         fuzz::all(seconds.max(1), None, children).map(|_counts| true)
     })?;
     part("kills", &mut || kills(arguments.kills, whole.mul_f64(0.1), children))?;

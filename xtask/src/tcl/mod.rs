@@ -207,6 +207,11 @@ fn released() -> Vec<String> {
 }
 
 impl TclArguments {
+    /// Returns the arguments for a run at three servers.
+    pub(crate) fn at_cluster(self) -> Self {
+        TclArguments { cluster: true, ..self }
+    }
+
     /// Returns arguments for a run with a time limit, on the library that Cargo builds
     /// with these arguments, or on its release build.
     pub(crate) fn within(minutes: f64, library: Option<&[&str]>) -> Self {
