@@ -8,6 +8,11 @@ use crate::{
 use std::fs;
 use yesquel::{Address, Role, Store};
 
+const EXPIRY: &str = "yesquel_certificate_expiry_timestamp_seconds";
+/// Beginning of 2040, and of 2041.
+const EXPIRES: u64 = 2_208_988_800;
+const EXPIRES_NEXT: u64 = 2_240_611_200;
+
 #[test]
 fn a_file_that_cannot_be_used_leaves_all_former_ones_in_force() {
     let place = tempfile::tempdir().unwrap();
@@ -21,8 +26,6 @@ fn a_file_that_cannot_be_used_leaves_all_former_ones_in_force() {
     files.write("changed", "changed\n");
     let address = Address::Tcp { host: "127.0.0.1".to_owned(), port: free_port() };
     let mut machine = Machine::started(Process::spawn(&mut serve(&files, &address)), &files);
-    const EXPIRY: &str = "yesquel_certificate_expiry_timestamp_seconds";
-    const [EXPIRES, EXPIRES_NEXT]: [u64; 2] = [2_208_988_800, 2_240_611_200];
     assert_eq!(machine.metric(EXPIRY), Some(EXPIRES));
     let connect = |credential: &str| Store::connect(&address, files.options(credential, Role::Client));
     let store = connect("credential").unwrap();

@@ -75,23 +75,26 @@ fn machines_that_have_joined_rotate_the_credential_in_their_folders() {
     wait_for_states(place, "a", "serving serving serving");
     assert!(remove("3", "servers").status.success());
     assert_eq!(third.wait().code(), Some(1), "{}", third.said());
-    let mut all = "serving serving removed".to_owned();
-    for content in ["old\nnew\n", "new\nold\n", "new\n"] {
+    let rotate = |content: &str, joined: &[(&str, &Process)]| {
         write("servers", content);
         reload(&founder);
-        write("b/peer-credential", content);
-        reload(&second);
-        // A machine that joins meanwhile gets the credentials that are in force.
-        let joined = join(&content.replace('\n', "-"));
-        all += " serving";
-        wait_for_states(place, "a", &all);
-        drop(joined);
-    }
+        for (name, process) in joined {
+            write(&format!("{name}/peer-credential"), content);
+            reload(process);
+        }
+    };
+    rotate("old\nnew\n", &[("b", &second)]);
+    rotate("new\nold\n", &[("b", &second)]);
+    // A machine that joins meanwhile gets both.
+    let fourth = join("d");
+    let all = "serving serving removed serving";
+    wait_for_states(place, "a", all);
+    rotate("new\n", &[("b", &second), ("d", &fourth)]);
     // A removed machine stays removed, and the others know each other.
     assert_eq!(states(place, "a"), all);
     second.terminate();
     let _second = serve(place, "b", &[]);
-    wait_for_states(place, "b", &all);
+    wait_for_states(place, "b", all);
     write("old", "old\n");
     let refused = remove("2", "old");
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();

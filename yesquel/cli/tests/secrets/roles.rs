@@ -31,7 +31,8 @@ fn a_credential_of_clients_sends_no_message_of_servers_after_a_reload() {
     };
     // A connection from before the reload.
     let before = connect(1, "client", Role::Client).unwrap();
-    let sends = |transport: &SocketTransport| block_on(transport.call(ServerId(0), &message_of_servers())).is_ok();
+    let sends =
+        |transport: &SocketTransport| block_on(transport.call(ServerId(0), &message_of_servers())).is_ok();
     // The credential that was one of servers is one of clients now, and the other way round.
     files.write("clients", "client\nserver\n");
     files.write("servers", "new\n");

@@ -31,7 +31,11 @@ struct Load {
     failure: Mutex<Option<String>>,
 }
 
-fn connect(addresses: &[Address], files: &Files, client: u64) -> Result<Trees<SocketTransport>, ConnectError> {
+fn connect(
+    addresses: &[Address],
+    files: &Files,
+    client: u64,
+) -> Result<Trees<SocketTransport>, ConnectError> {
     let options = files.options("credential", Role::Client);
     Ok(Trees::new(Client::new(SocketTransport::connect(addresses, client, options)?, client)))
 }
@@ -54,16 +58,16 @@ impl Load {
     fn work(&self, worker: u64, addresses: &[Address], files: &Files) {
         let first = (worker + 1) << 32;
         let trees = connect(addresses, files, first).unwrap();
-        let all: Vec<Tree> = (0..SERVERS).map(|group| block_on(trees.create(ServerId(group))).unwrap()).collect();
+        let all: Vec<Tree> =
+            (0..SERVERS).map(|group| block_on(trees.create(ServerId(group))).unwrap()).collect();
         drop(trees);
         for number in 1.. {
             if self.stops.load(SeqCst) {
                 return;
             }
             let round = connect(addresses, files, first + number).map_err(|error| error.to_string());
-            let round = round.and_then(|trees| {
-                write_and_read(&trees, &all, number).map_err(|error| error.to_string())
-            });
+            let round = round
+                .and_then(|trees| write_and_read(&trees, &all, number).map_err(|error| error.to_string()));
             if let Err(error) = round {
                 *self.failure.lock().unwrap() = Some(format!("round {number}: {error}"));
                 return;
@@ -183,10 +187,7 @@ fn a_cluster_rotates_its_secrets_and_no_statement_fails() {
     // What was in force at first is refused now.
     files.write("credential", "c1\n");
     let denied = SocketTransport::connect(&addresses[..1], 7, files.options("credential", Role::Client));
-    assert!(
-        matches!(denied, Err(ConnectError::Denied { denial: Denial::Credential, .. })),
-        "{denied:?}"
-    );
+    assert!(matches!(denied, Err(ConnectError::Denied { denial: Denial::Credential, .. })), "{denied:?}");
     files.write("ca.pem", &old.pem());
     let untrusted = SocketTransport::connect(&addresses[..1], 8, files.options("credential", Role::Client));
     assert!(matches!(untrusted, Err(ConnectError::Certificate { .. })), "{untrusted:?}");

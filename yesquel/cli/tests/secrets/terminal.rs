@@ -23,7 +23,7 @@ fn serve(command: &mut Command, place: &Path) -> Process {
 #[test]
 fn a_closed_terminal_shuts_a_server_down_cleanly() {
     let place = tempfile::tempdir().unwrap();
-    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
     grantpt(&terminal).unwrap();
     unlockpt(&terminal).unwrap();
     let name = ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
