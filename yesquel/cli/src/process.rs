@@ -93,7 +93,7 @@ impl ServerSignals {
         let ends_with_terminal = *ends_with_terminal;
         signals.forever().map(move |signal| match signal {
             // The system sends it when the terminal is closed, and takes the terminal away before.
-            SIGHUP if !(ends_with_terminal && !has_terminal()) => SignalRequest::Reload,
+            SIGHUP if !ends_with_terminal || has_terminal() => SignalRequest::Reload,
             signal => SignalRequest::End(signal),
         })
     }
