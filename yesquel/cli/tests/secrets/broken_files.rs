@@ -42,9 +42,7 @@ fn a_file_that_cannot_be_used_leaves_all_former_ones_in_force() {
         let before = fs::read_to_string(files.path(broken)).unwrap();
         files.write(broken, content);
         files.write("clients", "changed\n");
-        machine.fail_to_reload();
-        let said = machine.process.said();
-        let line = said.lines().rev().find(|line| line.contains("cannot be read")).unwrap();
+        let line = machine.fail_to_reload();
         assert!(line.contains("ERROR") && line.contains(named), "{line}");
         files.write(broken, &before);
         store.databases().unwrap();

@@ -129,6 +129,17 @@ impl Machine {
         }
     }
 
+    /// Returns its log, once so many lines of it contain a text.
+    pub(crate) fn log_with(&self, text: &str, count: u64) -> String {
+        loop {
+            let said = self.process.said();
+            if said.lines().filter(|line| line.contains(text)).count() as u64 >= count {
+                return said;
+            }
+            std::thread::yield_now();
+        }
+    }
+
     /// Sends SIGHUP, and waits until the numbers of reloads are these.
     #[track_caller]
     fn hang_up(&self, reloads: (u64, u64)) {
@@ -153,10 +164,13 @@ impl Machine {
         self.hang_up((self.reloads, self.failed));
     }
 
-    /// Makes it read its files again, which fails.
+    /// Makes it read its files again, which fails. Returns the line of its log about that.
     #[track_caller]
-    pub(crate) fn fail_to_reload(&mut self) {
+    pub(crate) fn fail_to_reload(&mut self) -> String {
         self.failed += 1;
         self.hang_up((self.reloads, self.failed));
+        let text = "cannot be read: the former stay in force";
+        let said = self.log_with(text, self.failed);
+        said.lines().rev().find(|line| line.contains(text)).unwrap().to_owned()
     }
 }
