@@ -2,8 +2,8 @@
 
 use crate::failure::CliError;
 use clap::Args;
-use std::{fs, path::PathBuf, time::Duration};
-use yesquel::{Addresses, CREDENTIAL_BYTES_MAX, ConnectError, Denial, Role, SocketOptions, Store};
+use std::{path::PathBuf, sync::Arc, time::Duration};
+use yesquel::{Addresses, ClientFiles, ConnectError, Denial, Role, ServerEncryption, SocketOptions, Store};
 
 /// A server, and how it is asked.
 #[derive(Debug, Args)]
@@ -82,24 +82,6 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Reads the credential of a file: its first line.
-pub(crate) fn credential(path: &PathBuf) -> Result<Box<[u8]>, CliError> {
-    let read = fs::read(path).map_err(|error| CliError::File { path: path.clone(), error })?;
-    let line = read.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let line = line.strip_suffix(b"\r").unwrap_or(line);
-    if line.is_empty() {
-        return Err(CliError::Usage(format!("{}: the credential, its first line, is empty", path.display())));
-    }
-    if line.len() > CREDENTIAL_BYTES_MAX {
-        return Err(CliError::Usage(format!(
-            "{}: the credential, its first line, has {} bytes; the limit is {CREDENTIAL_BYTES_MAX}",
-            path.display(),
-            line.len()
-        )));
-    }
-    Ok(line.into())
-}
-
 impl ServerArguments {
     pub(crate) fn connect(&self) -> Result<Store, CliError> {
         self.connect_as(Role::Client, self.options.credential_file.as_ref())
@@ -113,10 +95,14 @@ impl ServerArguments {
     /// Connects with the credential of a role.
     fn connect_as(&self, role: Role, credential_file: Option<&PathBuf>) -> Result<Store, CliError> {
         let ConnectArguments { tls, tls_ca, connect_timeout, .. } = &self.options;
-        let tls = (*tls || tls_ca.is_some()).then(|| yesquel::tls::client(tls_ca.as_deref())).transpose()?;
-        let credential = credential_file.map(credential).transpose()?.unwrap_or_default();
-        let connect_timeout = *connect_timeout;
-        let options = SocketOptions { credential, role, tls, connect_timeout, ..SocketOptions::default() };
+        let encryption = match tls_ca {
+            Some(path) => ServerEncryption::SignedBy(path.clone()),
+            None if *tls => ServerEncryption::Browsers,
+            None => ServerEncryption::None,
+        };
+        let files = ClientFiles::open(&encryption, credential_file.map(PathBuf::as_path));
+        let (secrets, connect_timeout) = (Some(Arc::new(files?) as _), *connect_timeout);
+        let options = SocketOptions { secrets, role, connect_timeout, ..SocketOptions::default() };
         Ok(Store::connect_any(&self.addresses, options)?)
     }
 

@@ -12,6 +12,9 @@ pub(crate) enum CliError {
     Yesquel(#[from] yesquel::Error),
     #[error(transparent)]
     Address(#[from] yesquel::AddressError),
+    /// A file of certificates or credentials cannot be used.
+    #[error(transparent)]
+    Secrets(#[from] yesquel::SecretsError),
     #[error("{}: {error}", path.display())]
     File { path: PathBuf, error: io::Error },
     /// The named object does not exist.
@@ -185,6 +188,7 @@ impl CliError {
             | CliError::Half(_)
             | CliError::File { .. }
             | CliError::Output(_)
+            | CliError::Secrets(_)
             | CliError::Sql(_)
             | CliError::Busy(_)
             | CliError::Damaged(_)

@@ -19,6 +19,7 @@ mod metrics;
 mod process;
 mod progress;
 mod replace;
+mod secret_metrics;
 mod serve;
 mod shell;
 mod show;

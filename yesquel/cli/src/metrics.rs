@@ -1,6 +1,6 @@
 //! Metrics for Prometheus, on a port of their own.
 
-use crate::{commit_metrics, failure::CliError};
+use crate::{commit_metrics, failure::CliError, secret_metrics};
 use http_body_util::Full;
 use hyper::{
     Method, Request, Response, StatusCode,
@@ -147,6 +147,7 @@ impl Collector for ServerMetrics {
             requests.wrong_group,
         )?;
         commit_metrics::encode(status, &mut encoder)?;
+        secret_metrics::encode(&status.secrets, &mut encoder)?;
         if status.peers.clocks.is_empty() {
             return Ok(());
         }

@@ -7,6 +7,7 @@ use signal_hook::{
 };
 use std::{
     ffi::c_int,
+    fs::File,
     io::{self, Write},
     panic, process,
     sync::Arc,
@@ -55,16 +56,47 @@ fn is_ignored(signal: c_int) -> bool {
     }
 }
 
-/// Returns the signals that stop the server cleanly. Also ignores the signal of the file size
-/// limit: the write fails then, as on a full disk.
-pub(crate) fn signals() -> io::Result<Signals> {
-    flag::register(SIGXFSZ, Arc::default())?;
-    let mut ends = vec![SIGINT, SIGTERM];
-    // Closing a terminal ends the programs started there, except under `nohup`.
-    if !is_ignored(SIGHUP) {
-        ends.push(SIGHUP);
+/// What a signal asks of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SignalRequest {
+    /// To end cleanly.
+    End(c_int),
+    /// To read the files of certificates and credentials again.
+    Reload,
+}
+
+/// Whether the process has a controlling terminal.
+fn has_terminal() -> bool {
+    File::open("/dev/tty").is_ok()
+}
+
+/// Signals of a server.
+pub(crate) struct ServerSignals {
+    signals: Signals,
+    /// Whether the end of its terminal ends the server.
+    ends_with_terminal: bool,
+}
+
+impl ServerSignals {
+    /// Takes the signals over. Also ignores the signal of the file size limit: the write fails then, as
+    /// on a full disk.
+    pub(crate) fn new() -> io::Result<ServerSignals> {
+        flag::register(SIGXFSZ, Arc::default())?;
+        // Closing a terminal ends the programs started there, except under `nohup`.
+        let ends_with_terminal = !is_ignored(SIGHUP) && has_terminal();
+        Ok(ServerSignals { signals: Signals::new([SIGINT, SIGTERM, SIGHUP])?, ends_with_terminal })
     }
-    Signals::new(ends)
+
+    /// Iterates over the requests, waiting for each.
+    pub(crate) fn requests(&mut self) -> impl Iterator<Item = SignalRequest> {
+        let ServerSignals { signals, ends_with_terminal } = self;
+        let ends_with_terminal = *ends_with_terminal;
+        signals.forever().map(move |signal| match signal {
+            // The system sends it when the terminal is closed, and takes the terminal away before.
+            SIGHUP if !ends_with_terminal || has_terminal() => SignalRequest::Reload,
+            signal => SignalRequest::End(signal),
+        })
+    }
 }
 
 #[cfg(test)]

@@ -1,14 +1,12 @@
 //! `yesquel serve`: a storage server, until a signal ends it.
 
 use crate::{
-    connect,
     failure::CliError,
     metrics,
-    process::{self, StandardError},
+    process::{self, ServerSignals, SignalRequest, StandardError},
     show,
 };
 use clap::{ArgGroup, Args, ValueEnum, value_parser};
-use signal_hook::iterator::Signals;
 use std::{
     fmt,
     io::IsTerminal,
@@ -21,8 +19,9 @@ use std::{
 };
 use tracing_subscriber::EnvFilter;
 use yesquel::{
-    Address, AddressError, Addresses, CLIENTS_MAX, DEFAULT_PORT, Durability, EngineSettings, JoinOptions,
-    LogOptions, PeerOptions, SOCKET_MODE, Server, ServerId, StopFlag, Techniques,
+    Address, AddressError, Addresses, CLIENTS_MAX, CertificateFiles, DEFAULT_PORT, Durability,
+    EngineSettings, JoinOptions, LogOptions, PeerOptions, SOCKET_MODE, SecretFiles, Server, ServerId,
+    StopFlag, Techniques,
 };
 
 /// When writes reach the disk.
@@ -62,13 +61,14 @@ pub(crate) struct ServeArguments {
     /// Permissions of Unix sockets, as for chmod: 0660 admits the file's group
     #[arg(long, value_name = "MODE", default_value_t = FileMode(SOCKET_MODE), value_parser = mode)]
     socket_mode: FileMode,
-    /// PEM file of the server's certificate and its chain; encrypts TCP connections
+    /// PEM file of the server's certificate and its chain; encrypts TCP connections. SIGHUP makes the server read the
+    /// files of certificates, keys and credentials again
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
     /// PEM file of the certificate's private key
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// File whose first line is the credential that clients must present
+    /// File with the credentials of which clients must present one, one a line
     #[arg(long, value_name = "FILE", env = "YESQUEL_CREDENTIAL_FILE")]
     credential_file: Option<PathBuf>,
     /// When a write is on disk. `interval` and `none` acknowledge it before it is written to the log
@@ -112,7 +112,7 @@ pub(crate) struct ServeArguments {
     /// Another server that shares databases with this one, as NUMBER=ADDRESS; may be repeated
     #[arg(long, value_name = "NUMBER=ADDRESS", value_parser = peer)]
     peer: Vec<(ServerId, Address)>,
-    /// File whose first line is the credential that servers present to each other
+    /// File with the credentials that servers accept from each other, one a line; they present the first
     #[arg(long, value_name = "FILE", env = "YESQUEL_PEER_CREDENTIAL_FILE")]
     peer_credential_file: Option<PathBuf>,
     /// PEM file of the certificates that sign those of other servers; encrypts the connections to them
@@ -226,17 +226,11 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<(), CliError> {
     begin_log(arguments.log_format);
     process::end_on_panic();
     // Before anything starts that must stop cleanly.
-    let signals = process::signals()?;
-    let tls = match (&arguments.tls_cert, &arguments.tls_key) {
-        (Some(certificate), Some(key)) => Some(yesquel::tls::server(certificate, key)?),
-        _ => None,
-    };
-    let credential = arguments.credential_file.as_ref().map(connect::credential).transpose()?;
-    let peers = PeerOptions {
-        servers: arguments.peer.clone(),
-        credential: arguments.peer_credential_file.as_ref().map(connect::credential).transpose()?,
-        tls: arguments.peer_tls_ca.as_deref().map(|path| yesquel::tls::client(Some(path))).transpose()?,
-    };
+    let signals = ServerSignals::new()?;
+    let files = arguments.secret_files();
+    let secrets = files.read()?;
+    let peers =
+        PeerOptions { servers: arguments.peer.clone(), credential: secrets.peers, tls: secrets.peer_tls };
     let settings = EngineSettings {
         server: ServerId(arguments.server.unwrap_or_default()),
         memory_bytes_max: arguments.memory.unwrap_or(usize::MAX),
@@ -258,12 +252,13 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<(), CliError> {
     let metrics = metrics.map(|address| address.listen(arguments.metrics_public)).transpose()?;
     let join = arguments.join.as_ref().zip(arguments.token_file.as_ref());
     let ending = StopFlag::default();
-    let ends = until_ended(signals, &ending)?;
+    let events = receive_signals(signals, &ending)?;
     let listen = yesquel::ListenOptions {
         addresses: arguments.listen.clone(),
         socket_mode: arguments.socket_mode.0,
-        tls,
-        credential,
+        tls: secrets.tls,
+        certificate_expires_s: secrets.certificate_expires_s,
+        credential: secrets.clients,
         peers,
         clients_max: arguments.clients_max as usize,
         advertised: arguments.advertise.clone(),
@@ -282,10 +277,10 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<(), CliError> {
         server => Arc::new(server?),
     };
     server.on_fatal({
-        let sender = ends.sender;
+        let sender = events.sender;
         move |error| {
             // The process may be ending already.
-            let _ = sender.send(EndReason::Fatal(error));
+            let _ = sender.send(ServeEvent::Fatal(error));
         }
     });
     metrics.map(|listeners| metrics::serve(listeners, &server)).transpose()?;
@@ -303,41 +298,71 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<(), CliError> {
         records = status.log.lsn,
         "ready"
     );
-    match ends.receiver.recv() {
-        Ok(EndReason::Signal(signal)) => tracing::info!(signal, "ending"),
-        Ok(EndReason::Fatal(error)) => return Err(error.into()),
-        // The thread of the signals keeps the channel open.
-        Err(_) => {}
+    // The thread of the signals keeps the channel open.
+    for event in &events.receiver {
+        match event {
+            ServeEvent::Signal(SignalRequest::Reload) => reload(&server, &files),
+            ServeEvent::Signal(SignalRequest::End(signal)) => {
+                tracing::info!(signal, "ending");
+                break;
+            }
+            ServeEvent::Fatal(error) => return Err(error.into()),
+        }
     }
     Ok(())
 }
 
-/// Why the server ends.
-enum EndReason {
-    Signal(i32),
+/// Reads the files of certificates and credentials again.
+fn reload(server: &Server, files: &SecretFiles) {
+    match server.reload(files) {
+        Ok(closed) => tracing::info!(closed, "certificates and credentials were read again"),
+        Err(error) => {
+            tracing::error!(%error, "certificates and credentials cannot be read: the former stay in force")
+        }
+    }
+}
+
+impl ServeArguments {
+    fn secret_files(&self) -> SecretFiles {
+        let certificate = self.tls_cert.clone().zip(self.tls_key.clone());
+        SecretFiles {
+            certificate: certificate.map(|(certificate, key)| CertificateFiles { certificate, key }),
+            credentials: self.credential_file.clone(),
+            peer_credentials: self.peer_credential_file.clone(),
+            peer_signers: self.peer_tls_ca.clone(),
+        }
+    }
+}
+
+/// What a running server reacts to.
+enum ServeEvent {
+    Signal(SignalRequest),
     Fatal(yesquel::Error),
 }
 
-/// Where reasons to end arrive.
-struct EndReasons {
-    sender: Sender<EndReason>,
-    receiver: Receiver<EndReason>,
+/// Where events arrive.
+struct ServeEvents {
+    sender: Sender<ServeEvent>,
+    receiver: Receiver<ServeEvent>,
 }
 
-/// Starts a thread that waits for a signal. The signal also sets a flag, which interrupts the start.
-fn until_ended(mut signals: Signals, ending: &StopFlag) -> Result<EndReasons, CliError> {
+/// Starts a thread that waits for signals. One that ends the server also sets a flag, which interrupts
+/// the start.
+fn receive_signals(mut signals: ServerSignals, ending: &StopFlag) -> Result<ServeEvents, CliError> {
     let (sender, receiver) = channel();
     let (signalled, ending) = (sender.clone(), ending.clone());
     let thread = thread::Builder::new().name("yesquel-signals".to_owned());
     thread.spawn(move || {
-        for signal in signals.forever() {
-            ending.set();
-            if signalled.send(EndReason::Signal(signal)).is_err() {
+        for request in signals.requests() {
+            if let SignalRequest::End(_) = request {
+                ending.set();
+            }
+            if signalled.send(ServeEvent::Signal(request)).is_err() {
                 return;
             }
         }
     })?;
-    Ok(EndReasons { sender, receiver })
+    Ok(ServeEvents { sender, receiver })
 }
 
 #[cfg(test)]

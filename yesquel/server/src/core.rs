@@ -20,6 +20,7 @@ use yesquel_engine::{Caller, Engine, EngineSettings, Now};
 use yesquel_fork as fork;
 use yesquel_model::{ClusterMembership, GroupEpoch, ServerId, Timestamp};
 use yesquel_node::{ClockState, GroupCore, GroupWork, LogOptions, OpenedGroup, PeerQuery, ReplySink};
+use yesquel_secrets::PresentSecrets;
 use yesquel_wire::{
     ClientHeartbeat, Destination, Malformed, Request,
     status::{DirectoryStatus, ServerStatus},
@@ -351,6 +352,12 @@ impl Core {
     pub(crate) fn count_sockets(&self, counters: Arc<SocketCounters>) {
         // There is one socket thread.
         let _ = self.shared.sockets.set(counters);
+    }
+
+    /// Registers the secrets, whose state the status includes.
+    pub(crate) fn show_secrets(&self, secrets: Arc<PresentSecrets>) {
+        // There is one socket thread.
+        let _ = self.shared.secrets.set(secrets);
     }
 
     /// Returns the status of the server.

@@ -1,6 +1,7 @@
 //! Counters of socket connections.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, PoisonError, atomic::AtomicU64};
+use yesquel_wire::status::AdmittedConnections;
 
 /// Counters of a socket server, for its status.
 #[derive(Debug, Default)]
@@ -17,4 +18,17 @@ pub struct SocketCounters {
     pub queued_most: AtomicU64,
     /// Bytes of incomplete messages.
     pub unfinished: AtomicU64,
+    /// Open connections by role and credential, as of the last second.
+    admitted: Mutex<Vec<AdmittedConnections>>,
+}
+
+impl SocketCounters {
+    /// Returns the open connections by role and credential, as of the last second.
+    pub fn admitted(&self) -> Vec<AdmittedConnections> {
+        self.admitted.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_admitted(&self, admitted: Vec<AdmittedConnections>) {
+        *self.admitted.lock().unwrap_or_else(PoisonError::into_inner) = admitted;
+    }
 }

@@ -10,9 +10,10 @@ use std::{
 };
 use yesquel_engine::{Caller, Now};
 use yesquel_node::{GroupCore, ReplySink, Settled, SyncWanted};
+use yesquel_secrets::PresentSecrets;
 use yesquel_wire::{
     Malformed, Reply, Request,
-    status::{ConnectionStatus, ServerStatus},
+    status::{ConnectionStatus, SecretsStatus, ServerStatus},
 };
 
 /// Receiver of replies, from any thread.
@@ -44,6 +45,7 @@ pub(crate) struct SharedState {
     pub(crate) managed: WakeFlag,
     pub(crate) reply_sink: SharedSink,
     pub(crate) sockets: OnceLock<Arc<SocketCounters>>,
+    pub(crate) secrets: OnceLock<Arc<PresentSecrets>>,
 }
 
 impl fmt::Debug for CoreState {
@@ -84,6 +86,7 @@ impl SharedState {
             managed: WakeFlag::default(),
             reply_sink,
             sockets: OnceLock::new(),
+            secrets: OnceLock::new(),
         }
     }
 
@@ -191,6 +194,12 @@ impl SharedState {
                 queued_most: count(|counters| &counters.queued_most),
                 unfinished: count(|counters| &counters.unfinished),
             },
+            secrets: self.secrets.get().map_or_else(SecretsStatus::default, |secrets| SecretsStatus {
+                reloads: secrets.reloads(),
+                failed_reloads: secrets.failed_reloads(),
+                certificate_expires_s: secrets.get().certificate_expires_s,
+                admitted: self.sockets.get().map_or_else(Vec::new, |counters| counters.admitted()),
+            }),
             ..state.core.status(now)
         }
     }

@@ -15,11 +15,11 @@
 
 use crate::{
     address_file::SCHEME,
-    secrets::{self, Secrets, ServerEncryption, decoded},
+    secrets::{self, Secrets, decoded},
 };
 use std::{borrow::Cow, fmt, path::PathBuf, time::Duration};
 use thiserror::Error;
-use yesquel::{Address, AddressError, Addresses, Durability, Placement, PlacementError};
+use yesquel::{Address, AddressError, Addresses, Durability, Placement, PlacementError, ServerEncryption};
 
 /// Default name of a database in a folder or in memory.
 const DEFAULT_NAME: &str = "main";

@@ -36,8 +36,9 @@ pub use address::{
 };
 pub use copies::{CopyFault, copy_faults, has_schema};
 pub use last_error::SqlErrorKind;
-pub use secrets::{Credential, Secrets, ServerEncryption};
+pub use secrets::{Credential, Secrets};
 pub use trees::{DatabaseTrees, TreeCosts};
+pub use yesquel::ServerEncryption;
 
 /// Returns whether this process has linked SQLite with trees. Call it in programs that use nothing
 /// else of this crate, for the linker drops what is not called.

@@ -1,28 +1,13 @@
 //! Encryption and credential in addresses.
 
-use std::{
-    env, fmt, fs,
-    path::{Path, PathBuf},
-};
-use yesquel::{CREDENTIAL_BYTES_MAX, Error, SocketOptions};
+use std::{env, fmt, path::PathBuf, sync::Arc};
+use yesquel::{ClientFiles, Error, ServerEncryption, SocketOptions};
 
 /// Environment variable with the path of the credential file, as for the commands.
 const VARIABLE: &str = "YESQUEL_CREDENTIAL_FILE";
 
 /// Options whose values are paths.
 const PATHS: [&str; 2] = ["tls-ca", "credential-file"];
-
-/// Encryption of TCP connections.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub enum ServerEncryption {
-    /// No encryption.
-    #[default]
-    None,
-    /// Trusts the certificates that browsers trust.
-    Browsers,
-    /// Trusts servers signed by a certificate in this file (PEM).
-    SignedBy(PathBuf),
-}
 
 /// Source of the credential.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
@@ -47,29 +32,13 @@ impl fmt::Debug for Credential {
 }
 
 impl Credential {
-    fn bytes(&self) -> Result<Box<[u8]>, Error> {
+    /// Returns the file.
+    fn file(&self) -> Option<PathBuf> {
         match self {
-            Credential::Environment => match env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
-                Some(path) => of_file(Path::new(&path)),
-                None => Ok(Box::default()),
-            },
-            Credential::File(path) => of_file(path),
-            Credential::Text(text) => Ok(text.as_bytes().into()),
+            Credential::Environment => env::var_os(VARIABLE).filter(|path| !path.is_empty()).map(Into::into),
+            Credential::File(path) => Some(path.clone()),
+            Credential::Text(_) => None,
         }
-    }
-}
-
-fn of_file(path: &Path) -> Result<Box<[u8]>, Error> {
-    let wrong = |what: String| Error::Location { location: path.display().to_string(), what };
-    let read = fs::read(path).map_err(|error| wrong(error.to_string()))?;
-    let line = read.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let line = line.strip_suffix(b"\r").unwrap_or(line);
-    match line.len() {
-        0 => Err(wrong("the credential, its first line, is empty".to_owned())),
-        1..=CREDENTIAL_BYTES_MAX => Ok(line.into()),
-        bytes => Err(wrong(format!(
-            "the credential, its first line, has {bytes} bytes; the limit is {CREDENTIAL_BYTES_MAX}"
-        ))),
     }
 }
 
@@ -102,14 +71,13 @@ impl Secrets {
         Ok(true)
     }
 
-    /// Returns the options to connect with.
+    /// Returns the options to connect with. Each connection reads the files again.
     pub(crate) fn options(&self) -> Result<SocketOptions, Error> {
-        let tls = match &self.encryption {
-            ServerEncryption::None => None,
-            ServerEncryption::Browsers => Some(yesquel::tls::client(None)?),
-            ServerEncryption::SignedBy(path) => Some(yesquel::tls::client(Some(path))?),
-        };
-        Ok(SocketOptions { credential: self.credential.bytes()?, tls, ..SocketOptions::default() })
+        let mut files = ClientFiles::open(&self.encryption, self.credential.file().as_deref())?;
+        if let Credential::Text(text) = &self.credential {
+            files = files.with_credential(text.as_bytes());
+        }
+        Ok(SocketOptions { secrets: Some(Arc::new(files)), ..SocketOptions::default() })
     }
 }
 

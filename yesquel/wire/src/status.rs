@@ -30,6 +30,8 @@ pub struct ServerStatus {
     pub snapshots: SnapshotStatus,
     /// Connections by sockets.
     pub connections: ConnectionStatus,
+    /// Certificates and credentials.
+    pub secrets: SecretsStatus,
     /// Other servers, and the comparison of clocks with them.
     pub peers: PeersStatus,
     /// Requests since the start.
@@ -247,6 +249,63 @@ pub struct ConnectionStatus {
     pub queued_most: u64,
     /// Bytes of incomplete messages.
     pub unfinished: u64,
+}
+
+/// Role of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ConnectionRole {
+    /// A client.
+    Client,
+    /// Another server.
+    Server,
+    /// An operator, who presents a credential of servers.
+    Operator,
+    /// A machine that joins, by a token that is signed with a credential of servers.
+    Joiner,
+    /// A later release has another role.
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+impl ConnectionRole {
+    /// Returns the name, as in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            ConnectionRole::Client => "client",
+            ConnectionRole::Server => "server",
+            ConnectionRole::Operator => "operator",
+            ConnectionRole::Joiner => "joiner",
+            ConnectionRole::Unknown => "unknown",
+        }
+    }
+}
+
+/// Open connections of one role that one credential has admitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AdmittedConnections {
+    /// Their role.
+    pub role: ConnectionRole,
+    /// The credential's line in the file of the role, from 1 on; `None`: the role needs no credential.
+    pub line: Option<u64>,
+    /// Their number.
+    pub open: u64,
+}
+
+/// Certificates and credentials of a server.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SecretsStatus {
+    /// Reloads since the start.
+    pub reloads: u64,
+    /// Reloads that have failed, and changed nothing.
+    pub failed_reloads: u64,
+    /// When the certificate expires, in seconds of Unix time; `None`: the server has none.
+    pub certificate_expires_s: Option<u64>,
+    /// Open connections by role and credential, as of the last second.
+    pub admitted: Vec<AdmittedConnections>,
 }
 
 /// The other servers.

@@ -7,13 +7,14 @@ use crate::{
     catalog::Catalog,
     directory::{Directory, EnteredStart},
     host::client_number,
-    peers::{PeerOptions, socket_options},
+    peers::{PeerAccess, socket_options},
     stop_flag::StopFlag,
 };
 use std::time::Duration;
 use yesquel_client::Client;
 use yesquel_model::ServerId;
-use yesquel_server::{DataFolder, MachineIdentity, MachineStart, StoredCredential};
+use yesquel_secrets::{Credentials, Secrets};
+use yesquel_server::{ClusterFiles, DataFolder, MachineIdentity, MachineStart, StoredCredential};
 use yesquel_transport::{Address, ConnectError, SocketTransport, block_on};
 use yesquel_tree::Trees;
 use yesquel_wire::status::{DirectoryStatus, MachineState};
@@ -23,15 +24,13 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// Adds what a data folder knows of its cluster: the other servers, and their credential. Returns
 /// whether the folder has a copy of the directory.
-pub(crate) fn add_stored(folder: &DataFolder, own: ServerId, peers: &mut PeerOptions) -> Result<bool, Error> {
+pub(crate) fn add_stored(folder: &DataFolder, own: ServerId, peers: &mut PeerAccess) -> Result<bool, Error> {
     let files = folder.cluster_files();
-    if peers.credential.is_none()
-        && let Some(StoredCredential { credential, is_encrypted }) = files.peer_credential()?
+    let secrets = peers.secrets.get();
+    if secrets.peers.is_none()
+        && let Some(stored) = stored_credentials(&files, secrets.peer_tls.is_some())?
     {
-        if is_encrypted && peers.tls.is_none() {
-            return Err(Error::ExposedCredential);
-        }
-        peers.credential = Some(credential);
+        peers.secrets.replace(|former| Ok(Secrets { peers: Some(stored), ..former.clone() }))?;
     }
     let Some(json) = files.directory()? else { return Ok(false) };
     let directory: DirectoryStatus = serde_json::from_slice(&json).map_err(|_| files.damaged_directory())?;
@@ -50,6 +49,21 @@ pub(crate) fn add_stored(folder: &DataFolder, own: ServerId, peers: &mut PeerOpt
     Ok(true)
 }
 
+/// Reads the credentials of the cluster's servers, which the machine got when it joined.
+pub(crate) fn stored_credentials(
+    files: &ClusterFiles,
+    encrypts_to_peers: bool,
+) -> Result<Option<Credentials>, Error> {
+    let Some(StoredCredential { credential, is_encrypted }) = files.peer_credential()? else {
+        return Ok(None);
+    };
+    if is_encrypted && !encrypts_to_peers {
+        return Err(Error::ExposedCredential);
+    }
+    let location = "the credential of servers in the data folder".to_owned();
+    Credentials::parse(&credential).map(Some).map_err(|what| Error::Location { location, what })
+}
+
 /// What the directory knows of a machine that starts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EnteredMachine {
@@ -61,7 +75,7 @@ pub(crate) struct EnteredMachine {
 /// A machine that starts, and its way to the home group.
 pub(crate) struct CheckedStart {
     identity: MachineIdentity,
-    peers: PeerOptions,
+    peers: PeerAccess,
     trees: Trees<AnyTransport>,
     ending: StopFlag,
 }
@@ -69,7 +83,7 @@ pub(crate) struct CheckedStart {
 impl CheckedStart {
     pub(crate) fn new(
         identity: MachineIdentity,
-        peers: &PeerOptions,
+        peers: &PeerAccess,
         ending: &StopFlag,
     ) -> Result<CheckedStart, Error> {
         let client = client_number();
@@ -84,13 +98,11 @@ impl CheckedStart {
     fn until_answered<T>(&self, mut ask: impl FnMut(Directory<'_>) -> Result<T, Error>) -> Result<T, Error> {
         let _guard = self.ending.cancel_calls();
         let (membership, mut has_told) = (self.identity.membership, false);
+        let secrets = self.peers.secrets.get();
         loop {
             let catalog = Catalog { trees: &self.trees, group: membership.home_group };
-            match ask(Directory {
-                catalog,
-                cluster: membership.cluster,
-                credential: self.peers.credential.as_deref(),
-            }) {
+            match ask(Directory { catalog, cluster: membership.cluster, credentials: secrets.peers.as_ref() })
+            {
                 Ok(answer) => return Ok(answer),
                 Err(error) if self.ending.is_set() => return Err(error),
                 Err(error) => {

@@ -24,6 +24,7 @@ use crate::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use yesquel_model::{ClusterId, KeyRange, LocalId, NodeId, ServerId, TreeId};
+use yesquel_secrets::Credentials;
 use yesquel_server::{MachineIdentity, MachineStart, entry_proof, is_entry_authentic};
 use yesquel_tree::{Tree, TreeTransaction, Trees};
 use yesquel_wire::{
@@ -115,8 +116,8 @@ pub(crate) enum EnteredStart {
 pub(crate) struct Directory<'a> {
     pub(crate) catalog: Catalog<'a>,
     pub(crate) cluster: ClusterId,
-    /// Credential of servers, by which they prove that they have written an entry.
-    pub(crate) credential: Option<&'a [u8]>,
+    /// Credentials of servers, by which they prove that they have written an entry.
+    pub(crate) credentials: Option<&'a Credentials>,
 }
 
 type Transaction<'a> = TreeTransaction<'a, AnyTransport>;
@@ -147,7 +148,7 @@ impl<'a> Directory<'a> {
             return Some(value);
         }
         let entry = split_proof(value)
-            .filter(|(json, proof)| is_entry_authentic(self.cluster, (key, json, proof), self.credential));
+            .filter(|(json, proof)| is_entry_authentic(self.cluster, (key, json, proof), self.credentials));
         if entry.is_none() {
             tracing::warn!(key = %key.escape_ascii(), "an entry of the directory was not written by a server");
         }
@@ -162,13 +163,41 @@ impl<'a> Directory<'a> {
     ) -> Result<(), Error> {
         let json = encode(entry)?;
         let value = match has_proof(key) {
-            true => {
-                let proof = entry_proof(self.cluster, key, &json, self.credential);
-                with_proof(json, &proof)
-            }
+            true => self.prove(key, json),
             false => json,
         };
         Ok(transaction.put(self.tree(), key, &value)?)
+    }
+
+    /// Adds a proof to the JSON of an entry.
+    fn prove(&self, key: &[u8], json: Vec<u8>) -> Vec<u8> {
+        let proof = entry_proof(self.cluster, key, &json, self.credentials);
+        with_proof(json, &proof)
+    }
+
+    /// Proves the entries with the present credential that were proved with another accepted one, which
+    /// may be removed next. Without that, the directory would forget which machines were removed.
+    pub(crate) async fn renew_proofs(&self) -> Result<(), Error> {
+        let renewed = self.repeat(async || {
+            let (mut transaction, mut former) = (self.trees().begin(), Vec::new());
+            for kind in [MACHINE, TOKEN] {
+                let mut cursor = transaction.cursor(self.tree());
+                let mut next = cursor.seek(&mut transaction, &[kind]).await?;
+                while let Some((key, value)) = next.filter(|(key, _)| key.first() == Some(&kind)) {
+                    let renewed = self.proved(&key, &value).map(|json| self.prove(&key, json.to_vec()));
+                    if let Some(renewed) = renewed.filter(|renewed| renewed[..] != value[..]) {
+                        former.push((key, renewed));
+                    }
+                    next = cursor.next(&mut transaction).await?;
+                }
+            }
+            for (key, renewed) in &former {
+                transaction.put(self.tree(), key, renewed)?;
+            }
+            transaction.commit().await?;
+            Ok(())
+        });
+        Ok(renewed.await?)
     }
 
     /// Returns the entries whose keys begin with a byte, with the rest of their keys.
@@ -503,7 +532,8 @@ mod tests {
     fn with_directory(test: impl FnOnce(Directory<'_>)) {
         let store = Store::in_memory().unwrap();
         let catalog = Catalog { trees: &store.inner.trees, group: store.home_group() };
-        let directory = Directory { catalog, cluster: store.cluster(), credential: Some(b"secret") };
+        let credentials = Credentials::from(b"secret");
+        let directory = Directory { catalog, cluster: store.cluster(), credentials: Some(&credentials) };
         let (digest, address) = ([7; 32], "a:7411");
         block_on(directory.add_token(&digest, 2, 1)).unwrap();
         let joiner = Joiner { digest, expires_ms: 2, folder: 9, address, known: &[], now_ms: 1 };
@@ -565,7 +595,8 @@ mod tests {
     fn entries_that_no_server_has_written_do_not_count() {
         with_directory(|directory| {
             let machines = |directory: Directory<'_>| block_on(directory.read()).unwrap().machines.len();
-            let client = Directory { credential: Some(b"guessed"), ..directory };
+            let guessed = Credentials::from(b"guessed");
+            let client = Directory { credentials: Some(&guessed), ..directory };
             assert_eq!((machines(directory), machines(client)), (1, 0));
             let entry = MachineEntry { group: 9, state: MachineState::Serving, ..MachineEntry::default() };
             let mut transaction = directory.trees().begin();
@@ -578,6 +609,26 @@ mod tests {
             let joiner = Joiner { digest: [1; 32], expires_ms: 2, folder: 9, address, known: &[], now_ms: 1 };
             let joined = block_on(directory.join(joiner));
             assert!(matches!(joined, Err(DirectoryError::Refused(ManagementRefusal::UnknownToken))));
+        });
+    }
+
+    /// A removed machine must stay removed when the credential that proved so is removed.
+    #[test]
+    fn entries_survive_a_rotation_of_the_credential() {
+        with_directory(|directory| {
+            block_on(directory.remove(2)).unwrap();
+            let machines = |credentials: &[u8]| {
+                let credentials = Credentials::parse(credentials).unwrap();
+                let directory = Directory { credentials: Some(&credentials), ..directory };
+                block_on(directory.renew_proofs()).unwrap();
+                let machines = block_on(directory.read()).unwrap().machines;
+                machines.iter().map(|machine| machine.state).collect::<Vec<_>>()
+            };
+            assert_eq!(machines(b"secret\nnew"), [MachineState::Removed]);
+            assert_eq!(machines(b"new"), []);
+            assert_eq!(machines(b"new\nsecret"), [MachineState::Removed]);
+            assert_eq!(machines(b"new"), [MachineState::Removed]);
+            assert_eq!(machines(b"secret"), []);
         });
     }
 

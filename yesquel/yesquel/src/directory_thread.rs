@@ -15,6 +15,7 @@ use std::{
 };
 use yesquel_embedded::EmbeddedServer;
 use yesquel_model::ServerId;
+use yesquel_secrets::{Credentials, PresentSecrets, Secrets};
 use yesquel_server::{ClusterFiles, Core, MachineIdentity, is_authentic, issue_token, token_digest};
 use yesquel_transport::{Address, block_on};
 use yesquel_tree::Trees;
@@ -41,11 +42,7 @@ const EXPIRES_MS_MAX: u64 = 30 * 86_400_000;
 pub(crate) struct DirectoryOptions {
     /// Where others reach the server; `None`: they do not.
     pub(crate) address: Option<String>,
-    /// Whether it encrypts TCP connections.
-    pub(crate) is_encrypted: bool,
-    pub(crate) peer_credential: Option<Box<[u8]>>,
-    /// Whether it encrypts its connections to other servers.
-    pub(crate) encrypts_to_peers: bool,
+    pub(crate) secrets: Arc<PresentSecrets>,
     /// Files of its data folder.
     pub(crate) files: Option<ClusterFiles>,
     /// Ends the server.
@@ -63,6 +60,8 @@ pub(crate) struct DirectoryThread {
     has_failed: bool,
     /// Log records on disk when that was noted last.
     log_end: u64,
+    /// The secrets with which the home group has proved the entries last.
+    proved_with: Arc<Secrets>,
     /// Version and machines of the copy in the data folder.
     stored: (u64, Vec<MachineStatus>),
 }
@@ -78,7 +77,7 @@ impl DirectoryThread {
         // A cluster without a directory has nothing to read.
         let json = options.files.as_ref().and_then(|files| files.directory().ok().flatten());
         let read_at = json.is_some().then(Instant::now);
-        let mut stored = Default::default();
+        let (mut stored, proved_with) = (Default::default(), options.secrets.get());
         if let Some(directory) = json.and_then(|json| serde_json::from_slice::<DirectoryStatus>(&json).ok()) {
             stored = (directory.version, directory.machines.clone());
             // Clients that ask before it is read, or while the home group is down, get this copy.
@@ -93,6 +92,7 @@ impl DirectoryThread {
             read_at,
             has_failed: false,
             log_end: 0,
+            proved_with,
             stored,
         }
     }
@@ -101,11 +101,11 @@ impl DirectoryThread {
         self.embedded.core()
     }
 
-    fn directory(&self) -> Directory<'_> {
+    /// The directory, by the secrets that are in force.
+    fn directory<'a>(&'a self, secrets: &'a Secrets) -> Directory<'a> {
         let membership = self.identity.membership;
         let catalog = Catalog { trees: &self.trees, group: membership.home_group };
-        let credential = self.options.peer_credential.as_deref();
-        Directory { catalog, cluster: membership.cluster, credential }
+        Directory { catalog, cluster: membership.cluster, credentials: secrets.peers.as_ref() }
     }
 
     /// Runs until the server ends.
@@ -118,7 +118,7 @@ impl DirectoryThread {
                 return;
             }
             let now = Instant::now();
-            let is_due = self.read_at.is_some_and(|at| at <= now);
+            let is_due = self.read_at.is_some_and(|at| at <= now) || self.must_renew_proofs();
             // After a failure only when the pause is over.
             if is_due || (!self.has_failed && self.core().is_directory_outdated()) {
                 self.refresh_or_log();
@@ -128,6 +128,11 @@ impl DirectoryThread {
                 self.core().answer_command(&command, &encode_reply(&reply));
             }
         }
+    }
+
+    /// Whether the secrets have changed, and no attempt to prove the entries with them has failed.
+    fn must_renew_proofs(&self) -> bool {
+        self.is_home() && !self.has_failed && !Arc::ptr_eq(&self.proved_with, &self.options.secrets.get())
     }
 
     fn refresh_or_log(&mut self) {
@@ -144,18 +149,39 @@ impl DirectoryThread {
 
     /// Reads the directory, and enters this machine if its entry is missing or old.
     fn refresh(&mut self) -> Result<(), Error> {
-        let mut directory = block_on(self.directory().read())?;
+        let (secrets, is_home) = (self.options.secrets.get(), self.is_home());
+        if is_home {
+            self.renew_proofs(&secrets)?;
+        }
+        let mut directory = block_on(self.directory(&secrets).read())?;
         if directory.version > 0 && self.must_register(&directory) {
             let address = self.options.address.clone().unwrap_or_default();
-            block_on(self.directory().register(&self.identity, &address))?;
-            directory = block_on(self.directory().read())?;
+            block_on(self.directory(&secrets).register(&self.identity, &address))?;
+            directory = block_on(self.directory(&secrets).read())?;
         }
-        let is_home = self.identity.group == self.identity.membership.home_group;
         let read_every = if is_home { READ_EVERY_AT_HOME } else { READ_EVERY };
         self.read_at = (directory.version > 0).then(|| Instant::now() + read_every);
         self.check_own(&directory);
         self.note_log_end(&directory)?;
         self.install(directory)
+    }
+
+    /// Proves the entries with the present credential. Those count that were proved with one of the
+    /// former secrets, which may have been removed since.
+    fn renew_proofs(&mut self, secrets: &Arc<Secrets>) -> Result<(), Error> {
+        if let (Some(present), Some(former)) = (&secrets.peers, &self.proved_with.peers) {
+            let all = present.and(former);
+            if all.count() > 1 {
+                let directory = Directory { credentials: Some(&all), ..self.directory(secrets) };
+                block_on(directory.renew_proofs())?;
+            }
+        }
+        self.proved_with = Arc::clone(secrets);
+        Ok(())
+    }
+
+    fn is_home(&self) -> bool {
+        self.identity.group == self.identity.membership.home_group
     }
 
     /// Notes the end of the log, by which an older copy of the folder is recognized.
@@ -170,7 +196,7 @@ impl DirectoryThread {
         if group == membership.home_group || !is_entered || log_end == self.log_end {
             return Ok(());
         }
-        block_on(self.directory().note_log_end(group, log_end))?;
+        block_on(self.directory(&self.options.secrets.get()).note_log_end(group, log_end))?;
         self.log_end = log_end;
         Ok(())
     }
@@ -251,15 +277,16 @@ impl DirectoryThread {
     fn add(&mut self, expires_in_ms: u64) -> Result<ManagementReply, DirectoryError> {
         let now_ms = self.core().wall_ms();
         let expires_ms = now_ms.saturating_add(expires_in_ms.min(EXPIRES_MS_MAX));
-        let DirectoryOptions { is_encrypted, peer_credential, encrypts_to_peers, .. } = &self.options;
-        if *is_encrypted && peer_credential.is_some() && !encrypts_to_peers {
+        let secrets = self.options.secrets.get();
+        let is_encrypted = secrets.tls.is_some();
+        if is_encrypted && secrets.peers.is_some() && secrets.peer_tls.is_none() {
             // It would connect to the new machine, and present the credential.
             return Err(ManagementRefusal::NoPeerEncryption.into());
         }
         let cluster = self.identity.membership.cluster;
-        let token = issue_token(cluster, *is_encrypted, expires_ms, peer_credential.as_deref());
+        let token = issue_token(cluster, is_encrypted, expires_ms, secrets.peers.as_ref());
         let token = token.map_err(|error| Error::Internal(format!("no random numbers: {error}")))?;
-        block_on(self.directory().add_token(&token_digest(&token), expires_ms, now_ms))?;
+        block_on(self.directory(&secrets).add_token(&token_digest(&token), expires_ms, now_ms))?;
         // The directory exists now: this machine enters itself.
         self.refresh()?;
         Ok(ManagementReply::Token(token.to_string()))
@@ -273,13 +300,13 @@ impl DirectoryThread {
             return Err(ManagementRefusal::Unknown.into());
         };
         let membership = self.identity.membership;
-        let credential = self.options.peer_credential.clone();
-        if token.cluster != membership.cluster || !is_authentic(&token, credential.as_deref()) {
+        let secrets = self.options.secrets.get();
+        if token.cluster != membership.cluster || !is_authentic(&token, secrets.peers.as_ref()) {
             return Err(ManagementRefusal::UnknownToken.into());
         }
         let known: Vec<ServerId> =
             self.core().directory().groups.iter().map(|known| ServerId(known.group)).collect();
-        let MachineNumbers { machine, group } = block_on(self.directory().join(Joiner {
+        let MachineNumbers { machine, group } = block_on(self.directory(&secrets).join(Joiner {
             digest: token_digest(&token),
             expires_ms: token.expires_ms,
             folder,
@@ -288,20 +315,21 @@ impl DirectoryThread {
             now_ms: self.core().wall_ms(),
         }))?;
         self.refresh()?;
-        let to_hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let to_hex =
+            |peers: &Credentials| peers.to_lines().iter().map(|byte| format!("{byte:02x}")).collect();
         tracing::info!(machine, group = group.0, address = request.address, "a machine joins the cluster");
         Ok(ManagementReply::Joined(Box::new(JoinedMachine {
             cluster: membership.cluster.to_string(),
             home_group: membership.home_group.0,
             machine,
             group: group.0,
-            peer_credential: credential.as_deref().map(to_hex),
+            peer_credential: secrets.peers.as_ref().map(to_hex),
             directory: self.core().directory(),
         })))
     }
 
     fn remove(&mut self, machine: u32) -> Result<ManagementReply, DirectoryError> {
-        block_on(self.directory().remove(machine))?;
+        block_on(self.directory(&self.options.secrets.get()).remove(machine))?;
         tracing::info!(machine, "a machine was removed from the cluster");
         // After the reply: the machine may be this one.
         self.read_at = Some(Instant::now());

@@ -223,6 +223,13 @@ pub enum Error {
     Internal(String),
 }
 
+impl From<yesquel_secrets::SecretsError> for Error {
+    fn from(error: yesquel_secrets::SecretsError) -> Error {
+        let yesquel_secrets::SecretsError { location, what } = error;
+        Error::Location { location, what }
+    }
+}
+
 impl Error {
     /// Returns whether the transaction may be retried: another one was first or holds a lease.
     pub fn is_retryable(&self) -> bool {

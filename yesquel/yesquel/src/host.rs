@@ -5,7 +5,7 @@ use crate::{
     any_transport::AnyTransport,
     catalog::{Catalog, catalog_tree},
     directory_thread::{DirectoryOptions, DirectoryThread},
-    peers::{GRACE_MS, PeerOptions, Peers, founded, transport_home},
+    peers::{GRACE_MS, PeerAccess, Peers, founded, transport_home},
     stop_flag::StopFlag,
 };
 use std::{
@@ -38,7 +38,7 @@ const HOME_WAIT_MS: u64 = 1_000;
 const ADOPT_AGAIN: Duration = Duration::from_secs(1);
 
 /// Returns the settings of a server that has peers.
-fn with_peers(settings: EngineSettings, peers: &PeerOptions) -> EngineSettings {
+fn with_peers(settings: EngineSettings, peers: &PeerAccess) -> EngineSettings {
     let grace_ms = if peers.servers.is_empty() { settings.grace_ms } else { settings.grace_ms.max(GRACE_MS) };
     EngineSettings { grace_ms, ..settings }
 }
@@ -84,15 +84,15 @@ impl Host {
         time: impl Time + 'static,
         others: impl ReplySink + Send + Sync + 'static,
     ) -> Result<Host, Error> {
-        Host::in_memory_with_peers(settings, time, others, &PeerOptions::default())
+        Host::in_memory_with_peers(settings, time, others, &PeerAccess::default())
     }
 
     /// Like [`in_memory`](Self::in_memory), for a server that shares transactions with others.
-    pub fn in_memory_with_peers(
+    pub(crate) fn in_memory_with_peers(
         settings: EngineSettings,
         time: impl Time + 'static,
         others: impl ReplySink + Send + Sync + 'static,
-        peers: &PeerOptions,
+        peers: &PeerAccess,
     ) -> Result<Host, Error> {
         let settings = with_peers(settings, peers);
         let founded = founded(settings.server, client_number(), peers)?;
@@ -112,17 +112,17 @@ impl Host {
         time: impl Time + 'static,
         others: impl ReplySink + Send + Sync + 'static,
     ) -> Result<Host, Error> {
-        Host::open_with_peers(folder, settings, options, time, others, &PeerOptions::default())
+        Host::open_with_peers(folder, settings, options, time, others, &PeerAccess::default())
     }
 
     /// Like [`open`](Self::open), for a server that shares transactions with others.
-    pub fn open_with_peers(
+    pub(crate) fn open_with_peers(
         mut folder: DataFolder,
         settings: EngineSettings,
         options: LogOptions,
         time: impl Time + 'static,
         others: impl ReplySink + Send + Sync + 'static,
-        peers: &PeerOptions,
+        peers: &PeerAccess,
     ) -> Result<Host, Error> {
         let settings = with_peers(settings, peers);
         if folder.is_new()?
@@ -143,11 +143,7 @@ impl Host {
         Host::around(embedded, settings, peers)
     }
 
-    fn around(
-        embedded: EmbeddedServer,
-        settings: EngineSettings,
-        peers: &PeerOptions,
-    ) -> Result<Host, Error> {
+    fn around(embedded: EmbeddedServer, settings: EngineSettings, peers: &PeerAccess) -> Result<Host, Error> {
         fork::watch();
         let has_peers = !peers.servers.is_empty();
         let server = settings.server;

@@ -1,6 +1,6 @@
 //! First start of a machine that joins a cluster by a token.
 
-use crate::{Error, host::client_number, peers::PeerOptions, stop_flag::StopFlag};
+use crate::{Error, host::client_number, peers::PeerAccess, stop_flag::StopFlag};
 use std::{
     fs,
     net::IpAddr,
@@ -53,8 +53,8 @@ fn is_local(address: &Address) -> bool {
 
 /// Checks that the token is not sent to a machine that cannot be verified, nor the credential of
 /// servers, which the reply has, to the other machines of a cluster that encrypts.
-fn check_encryption(token: &JoinToken, options: &JoinOptions, peers: &PeerOptions) -> Result<(), Error> {
-    if peers.tls.is_some() {
+fn check_encryption(token: &JoinToken, options: &JoinOptions, peers: &PeerAccess) -> Result<(), Error> {
+    if peers.secrets.get().peer_tls.is_some() {
         return Ok(());
     }
     let is_exposed = |address: &&Address| token.is_encrypted || !is_local(address);
@@ -76,15 +76,16 @@ fn ask(
     address: &Address,
     token: &JoinToken,
     request: &JoinRequest,
-    peers: &PeerOptions,
+    peers: &PeerAccess,
 ) -> Result<JoinedMachine, Failed> {
     let (client, credential) = (client_number(), token.encode().into_boxed_slice());
     debug_assert!(credential.len() <= CREDENTIAL_BYTES_MAX);
     let options = SocketOptions {
+        secrets: None,
         credential,
         role: Role::Joiner,
         cluster: Some(token.cluster),
-        tls: peers.tls.clone(),
+        tls: peers.secrets.get().peer_tls.clone(),
         connect_timeout: CONNECT_TIMEOUT,
         timeout: TIMEOUT,
         close_timeout: Duration::ZERO,
@@ -124,7 +125,7 @@ fn ask_all(
     token: &JoinToken,
     request: &JoinRequest,
     options: &JoinOptions,
-    peers: &PeerOptions,
+    peers: &PeerAccess,
     ending: &StopFlag,
 ) -> Result<JoinedMachine, Error> {
     let _guard = ending.cancel_calls();
@@ -157,7 +158,7 @@ fn from_hex(digits: &str) -> Option<Box<[u8]>> {
 pub(crate) fn join(
     folder: &mut DataFolder,
     options: &JoinOptions,
-    peers: &PeerOptions,
+    peers: &PeerAccess,
     address: &Address,
     ending: &StopFlag,
 ) -> Result<(), Error> {
@@ -196,6 +197,8 @@ pub(crate) fn join(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+    use yesquel_secrets::{PresentSecrets, Secrets};
 
     #[test]
     fn a_token_is_sent_to_verified_machines_only() {
@@ -210,10 +213,10 @@ mod tests {
             addresses: vec!["127.0.0.1:1".parse().unwrap(), address.parse().unwrap()],
             token_file: PathBuf::new(),
         };
-        let sent = |is_encrypted, address: &str, peers: &PeerOptions| {
+        let sent = |is_encrypted, address: &str, peers: &PeerAccess| {
             check_encryption(&token(is_encrypted), &options(address), peers).is_ok()
         };
-        let clear = PeerOptions::default();
+        let clear = PeerAccess::default();
         for local in ["127.0.0.1:2", "localhost:2", "[::1]:2", "./socket"] {
             assert!(sent(false, local, &clear), "{local}");
             assert!(!sent(true, local, &clear), "{local}");
@@ -225,7 +228,9 @@ mod tests {
         assert!(check_encryption(&token(false), &unix, &clear).is_ok());
         // The other machines may be elsewhere.
         assert!(check_encryption(&token(true), &unix, &clear).is_err());
-        let tls = PeerOptions { tls: Some(crate::tls::client(None).unwrap()), ..PeerOptions::default() };
+        let secrets = Secrets { peer_tls: Some(crate::tls::client(None).unwrap()), ..Secrets::default() };
+        let secrets = Arc::new(PresentSecrets::new(secrets).unwrap());
+        let tls = PeerAccess { secrets, ..PeerAccess::default() };
         assert!(sent(true, "db.example.org", &tls));
     }
 }

@@ -33,7 +33,6 @@ mod server;
 mod server_start;
 mod stop_flag;
 mod store;
-pub mod tls;
 mod transaction;
 mod write_turn;
 
@@ -61,6 +60,10 @@ pub use yesquel_log::LogError;
 pub use yesquel_model::{
     ClusterId, Conflict, Key, LocalId, NodeId, Refusal, ServerId, Timestamp, TooFarAhead, TreeId, TxnId,
     limits,
+};
+pub use yesquel_secrets::{
+    CREDENTIALS_MAX, CertificateFiles, ClientFiles, ConnectionSecrets, Credentials, PresentedSecrets,
+    SecretFiles, SecretsError, ServerEncryption, tls,
 };
 pub use yesquel_server::{
     ClockState, Core, CoreError, DataFolder, DataFolderError, Durability, LogOptions, ManualTime, ReplySink,

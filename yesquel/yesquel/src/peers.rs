@@ -13,6 +13,7 @@ use std::{
 };
 use yesquel_model::{ClusterId, ClusterMembership, ServerId};
 use yesquel_node::PeerQuery;
+use yesquel_secrets::{Credentials, PeerSecrets, PresentSecrets};
 use yesquel_server::{Core, DataFolderError};
 use yesquel_transport::{
     Address, ConnectError, LostCall, SocketOptions, SocketTransport, Transport, block_on, repeat_corrected,
@@ -35,8 +36,9 @@ const REPORT_EVERY: Duration = Duration::from_millis(200);
 pub struct PeerOptions {
     /// Their numbers and addresses.
     pub servers: Vec<(ServerId, Address)>,
-    /// Credential that servers present to each other; `None`: none.
-    pub credential: Option<Box<[u8]>>,
+    /// Credentials that servers present to each other; `None`: none. The first one is presented, all are
+    /// accepted.
+    pub credential: Option<Credentials>,
     /// Encryption, on TCP.
     pub tls: Option<Arc<rustls::ClientConfig>>,
 }
@@ -48,18 +50,27 @@ impl fmt::Debug for PeerOptions {
     }
 }
 
+/// The other servers, and the secrets that are in force.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PeerAccess {
+    pub(crate) servers: Vec<(ServerId, Address)>,
+    pub(crate) secrets: Arc<PresentSecrets>,
+}
+
 /// How long a new server waits for the founder of its cluster.
 const FOUNDER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause between attempts to reach the founder.
 const FOUNDER_PAUSE: Duration = Duration::from_millis(50);
 
 /// Returns the options of a connection to another server.
-pub(crate) fn socket_options(options: &PeerOptions, cluster: Option<ClusterId>) -> SocketOptions {
+/// Each connection presents the secrets that are in force when it is made.
+pub(crate) fn socket_options(access: &PeerAccess, cluster: Option<ClusterId>) -> SocketOptions {
     SocketOptions {
-        credential: options.credential.clone().unwrap_or_default(),
+        secrets: Some(Arc::new(PeerSecrets(Arc::clone(&access.secrets)))),
+        credential: Box::default(),
         role: Role::Peer,
         cluster,
-        tls: options.tls.clone(),
+        tls: None,
         connect_timeout: CONNECT_TIMEOUT,
         timeout: TIMEOUT,
         close_timeout: Duration::ZERO,
@@ -72,13 +83,13 @@ pub(crate) fn socket_options(options: &PeerOptions, cluster: Option<ClusterId>) 
 pub(crate) fn founded(
     own: ServerId,
     client: u64,
-    options: &PeerOptions,
+    access: &PeerAccess,
 ) -> Result<Option<ClusterMembership>, Error> {
-    let founder = options.servers.iter().min_by_key(|(server, _)| *server);
+    let founder = access.servers.iter().min_by_key(|(server, _)| *server);
     let Some((founder, address)) = founder.filter(|(founder, _)| *founder < own) else { return Ok(None) };
     let until = Instant::now() + FOUNDER_TIMEOUT;
     loop {
-        let options = socket_options(options, None);
+        let options = socket_options(access, None);
         match SocketTransport::connect(std::slice::from_ref(address), client, options) {
             Ok(connection) => {
                 let now = connection.servers().next().unwrap_or_default();
@@ -102,13 +113,13 @@ pub(crate) fn transport_home(
     own: ServerId,
     client: u64,
     membership: ClusterMembership,
-    options: &PeerOptions,
+    access: &PeerAccess,
 ) -> Result<Option<SocketTransport>, ConnectError> {
     if membership.home_group == own {
         return Ok(None);
     }
-    let groups = options.servers.iter().map(|(group, address)| (*group, address));
-    let options = socket_options(options, None);
+    let groups = access.servers.iter().map(|(group, address)| (*group, address));
+    let options = socket_options(access, None);
     SocketTransport::to_groups(groups, client, membership, options).map(Some)
 }
 
@@ -134,16 +145,16 @@ impl Drop for PeerLink {
 pub(crate) struct Peers {
     core: Arc<Core>,
     client: u64,
-    options: PeerOptions,
+    access: PeerAccess,
     links: Mutex<BTreeMap<ServerId, PeerLink>>,
 }
 
 impl Peers {
     /// Starts a thread for each server.
-    pub(crate) fn start(core: &Arc<Core>, client: u64, options: &PeerOptions) -> Result<Peers, Error> {
-        let (core, options) = (Arc::clone(core), options.clone());
-        let peers = Peers { core, client, options, links: Mutex::default() };
-        for (server, address) in &peers.options.servers {
+    pub(crate) fn start(core: &Arc<Core>, client: u64, access: &PeerAccess) -> Result<Peers, Error> {
+        let (core, access) = (Arc::clone(core), access.clone());
+        let peers = Peers { core, client, access, links: Mutex::default() };
+        for (server, address) in &peers.access.servers {
             peers.core.set_location(*server, &address.to_string());
             peers.add(*server, address)?;
         }
@@ -166,7 +177,7 @@ impl Peers {
             server,
             address: address.clone(),
             client: self.client,
-            options: socket_options(&self.options, Some(self.core.membership().cluster)),
+            options: socket_options(&self.access, Some(self.core.membership().cluster)),
             connection: None,
             tries_told: false,
             failed: None,

@@ -2,8 +2,10 @@
 
 use crate::{
     EngineSettings, Error, Host, JoinOptions, PeerOptions, StopFlag,
+    checked_start::stored_credentials,
     directory_thread::DirectoryOptions,
     fatal::FatalError,
+    peers::PeerAccess,
     server_start::{ServerStart, StartOptions, reason},
 };
 use rustix::{
@@ -22,9 +24,10 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
+use yesquel_secrets::{Credentials, PresentSecrets, SecretFiles, Secrets, SecretsError};
 use yesquel_server::{
-    DataFolder, Listener, LogOptions, SocketCounters, SocketReplies, SocketServer, SocketServerOptions, Time,
-    WallTime,
+    ClusterFiles, DataFolder, Listener, LogOptions, SocketCounters, SocketReplies, SocketServer,
+    SocketServerOptions, Time, WallTime,
 };
 use yesquel_transport::Address;
 use yesquel_wire::{frame::UNFINISHED_BYTES_MAX, status::ServerStatus};
@@ -55,8 +58,10 @@ pub struct ListenOptions {
     /// Encryption of TCP connections. Without it and a credential the server accepts loopback
     /// addresses only.
     pub tls: Option<Arc<ServerConfig>>,
-    /// Credential that clients must present; `None`: none.
-    pub credential: Option<Box<[u8]>>,
+    /// When its certificate expires, in seconds of Unix time, for the status.
+    pub certificate_expires_s: Option<u64>,
+    /// Credentials of which clients must present one; `None`: none.
+    pub credential: Option<Credentials>,
     /// The other servers that take part in transactions. Their credential is also required of
     /// servers that connect here.
     pub peers: PeerOptions,
@@ -81,6 +86,7 @@ impl Default for ListenOptions {
             addresses: Vec::new(),
             socket_mode: SOCKET_MODE,
             tls: None,
+            certificate_expires_s: None,
             credential: None,
             peers: PeerOptions::default(),
             clients_max: CLIENTS_MAX,
@@ -101,6 +107,8 @@ pub struct Server {
     host: Arc<Host>,
     addresses: Vec<Address>,
     fatal: FatalError,
+    secrets: Arc<PresentSecrets>,
+    cluster_files: Option<ClusterFiles>,
     /// Socket files to delete at the end.
     files: Vec<PathBuf>,
 }
@@ -186,6 +194,19 @@ impl ListenOptions {
         Ok(listening)
     }
 
+    /// Puts the secrets in force.
+    fn peer_access(&self) -> Result<PeerAccess, Error> {
+        let PeerOptions { servers, credential, tls } = self.peers.clone();
+        let secrets = PresentSecrets::new(Secrets {
+            tls: self.tls.clone(),
+            certificate_expires_s: self.certificate_expires_s,
+            clients: self.credential.clone(),
+            peers: credential,
+            peer_tls: tls,
+        })?;
+        Ok(PeerAccess { servers, secrets: Arc::new(secrets) })
+    }
+
     /// Checks that a server reachable from other machines authenticates and encrypts.
     fn check(&self, address: &Address, ip: IpAddr) -> Result<(), Error> {
         if ip.is_loopback() || (self.tls.is_some() && self.credential.is_some()) {
@@ -240,6 +261,7 @@ impl Server {
         listen: ListenOptions,
         time: impl Time + 'static,
     ) -> Result<Server, Error> {
+        let peers = listen.peer_access()?;
         // Lock the folder first, for a second server on it would do the harm.
         let folder = folder.map(DataFolder::take).transpose()?;
         let starting = StartOptions {
@@ -248,7 +270,7 @@ impl Server {
             accepts_loss: listen.accepts_loss,
             ending: &listen.ending,
         };
-        let mut start = ServerStart::new(folder, settings, &listen.peers, &starting)?;
+        let mut start = ServerStart::new(folder, settings, &peers, &starting)?;
         let Listening { listeners, addresses, named, files } = listen.listen()?;
         let address = listen.advertised.as_ref().or_else(|| reachable(&named)).cloned();
         start.enter(&starting, address.as_ref())?;
@@ -260,12 +282,10 @@ impl Server {
             None => Host::in_memory_with_peers(settings, time, sink.clone(), &peers),
         };
         let mut host = host.map_err(|error| reason(&refused, error))?;
-        let (is_encrypted, fatal) = (listen.tls.is_some(), FatalError::default());
+        let (secrets, fatal) = (peers.secrets, FatalError::default());
         let options = SocketServerOptions {
             server: settings.server,
-            credential: listen.credential,
-            peer_credential: peers.credential.clone(),
-            tls: listen.tls,
+            secrets: Arc::clone(&secrets),
             connections_max: listen.clients_max,
             // A quarter of the memory budget, but enough for one client.
             unfinished_bytes_max: (settings.memory_bytes_max / 4).max(UNFINISHED_BYTES_MAX),
@@ -286,13 +306,33 @@ impl Server {
         }
         host.serve_directory(DirectoryOptions {
             address: address.map(|address| address.to_string()),
-            is_encrypted,
-            encrypts_to_peers: peers.tls.is_some(),
-            peer_credential: peers.credential,
-            files: cluster_files,
+            secrets: Arc::clone(&secrets),
+            files: cluster_files.clone(),
             fatal: fatal.clone(),
         })?;
-        Ok(Server { sockets, host: Arc::new(host), addresses, fatal, files })
+        Ok(Server { sockets, host: Arc::new(host), addresses, fatal, secrets, cluster_files, files })
+    }
+
+    /// Reads the files of certificates and credentials again, and puts all of them in force, or none if
+    /// one cannot be used. Connections that are open go on, except those of removed credentials: they
+    /// are closed when this returns. Returns their number.
+    ///
+    /// A secret without a file stays, but a machine that has joined reads the credentials of servers in
+    /// its data folder.
+    pub fn reload(&self, files: &SecretFiles) -> Result<usize, Error> {
+        let replaced = self.secrets.replace(|former| {
+            let mut secrets = files.read_over(former)?;
+            if let (None, Some(stored)) = (&files.peer_credentials, &self.cluster_files) {
+                let stored = stored_credentials(stored, secrets.peer_tls.is_some());
+                let location = "the data folder".to_owned();
+                let stored = stored.map_err(|error| SecretsError { location, what: error.to_string() })?;
+                secrets.peers = stored.or(secrets.peers);
+            }
+            Ok(secrets)
+        });
+        let closed = replaced.map(|()| self.sockets.close_revoked()).map_err(Error::from);
+        self.secrets.count_reload(closed.is_ok());
+        closed
     }
 
     /// Sets what takes the error after which the server must end: its machine was removed from the

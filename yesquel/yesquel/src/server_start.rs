@@ -2,9 +2,10 @@
 //! that its data folder is no copy.
 
 use crate::{
-    EngineSettings, Error, JoinOptions, PeerOptions, StopFlag,
+    EngineSettings, Error, JoinOptions, StopFlag,
     checked_start::{CheckedStart, EnteredMachine, add_stored},
     join::join,
+    peers::PeerAccess,
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use yesquel_server::{DataFolder, MachineIdentity};
@@ -14,7 +15,7 @@ use yesquel_transport::Address;
 pub(crate) struct ServerStart {
     pub(crate) folder: Option<DataFolder>,
     pub(crate) settings: EngineSettings,
-    pub(crate) peers: PeerOptions,
+    pub(crate) peers: PeerAccess,
     /// The machine, and what the directory knows of it.
     entered: Option<(MachineIdentity, EnteredMachine)>,
     /// Why the directory has not admitted the start, for [`reason`].
@@ -35,7 +36,7 @@ impl ServerStart {
     pub(crate) fn new(
         folder: Option<DataFolder>,
         settings: EngineSettings,
-        peers: &PeerOptions,
+        peers: &PeerAccess,
         options: &StartOptions<'_>,
     ) -> Result<ServerStart, Error> {
         let mut start =

@@ -1,7 +1,6 @@
-//! Signals, standard error, the memory limit, and log lines about closed connections.
+//! Standard error, the memory limit, and log lines about closed connections.
 
 use crate::{PROGRAM, support::Process};
-use rustix::process::Signal;
 use std::{
     fs::File,
     io::{Read, Write},
@@ -71,26 +70,6 @@ fn a_server_with_a_full_standard_error_continues() {
     let mut list = Command::new(PROGRAM);
     list.args(["databases", "list", "./nowhere"]).stderr(Stdio::from(full));
     assert_eq!(list.status().unwrap().code(), Some(4));
-}
-
-#[test]
-fn a_closed_terminal_shuts_a_server_down_cleanly() {
-    let place = tempfile::tempdir().unwrap();
-    let mut server = Process::spawn(&mut serve(place.path()));
-    server.wait_until_ready();
-    server.signal(Signal::HUP);
-    let status = server.wait();
-    assert!(status.success(), "{status}: {}", server.said());
-    assert!(!place.path().join("socket").exists());
-    // Except a server that ignores SIGHUP.
-    let mut command = Command::new("sh");
-    command.args(["-c", "trap '' HUP; exec \"$@\"", "sh", PROGRAM, "serve", "--in-memory", "--listen"]);
-    let mut server = Process::spawn(command.arg(place.path().join("socket")));
-    server.wait_until_ready();
-    server.signal(Signal::HUP);
-    let address = Address::Unix(place.path().join("socket"));
-    Store::connect(&address, SocketOptions::default()).unwrap().databases().unwrap();
-    server.terminate();
 }
 
 /// The log names the peer of a closed connection and the reason.

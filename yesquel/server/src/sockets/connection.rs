@@ -2,22 +2,22 @@
 
 use super::{
     GREETING_MS, STALL_MS,
+    admission::{AdmissionPolicy, Admitted},
     partial_messages::PartialMessages,
     socket_replies::SocketReplies,
     stream::{ReadOutcome, SocketStream},
 };
-use crate::{core::CoreSession, token_proof::is_authentic};
+use crate::core::CoreSession;
 use mio::event::Event;
 use std::io;
-use subtle::ConstantTimeEq;
 use thiserror::Error;
 use yesquel_engine::Caller;
-use yesquel_model::{ClusterMembership, ServerId, Timestamp};
+use yesquel_model::Timestamp;
 use yesquel_node::{ClockState, ConnectionReplies};
 use yesquel_wire::{
-    ClientHeartbeat, Destination, JoinToken, Malformed, Request,
+    ClientHeartbeat, Destination, Malformed, Request,
     frame::{FrameError, Inbox},
-    greeting::{Denial, GreetingError, Hello, LANE, Role, VERSIONS, Welcome, common_version, is_watcher},
+    greeting::{Denial, GreetingError, Hello, LANE, Role, VERSIONS, Welcome, is_watcher},
 };
 
 /// Maximum number of requests in flight on a connection. At this number it is not read any further.
@@ -55,6 +55,8 @@ pub(super) enum CloseReason {
         theirs.0, theirs.1, VERSIONS.0, VERSIONS.1
     )]
     Version { theirs: (u16, u16) },
+    #[error("its credential was removed")]
+    Revoked,
     #[error("it has sent a request that its role does not permit")]
     NotPermitted,
     #[error(transparent)]
@@ -77,8 +79,8 @@ pub(super) struct ClientConnection {
     written: usize,
     /// Number of the client, once it has greeted.
     pub(super) client: Option<u64>,
-    /// What it may send.
-    role: Role,
+    /// What it may send, and why; `None`: it has not greeted.
+    pub(super) admitted: Option<Admitted>,
     /// Whether the socket may have more to read.
     pub(super) is_readable: bool,
     /// Whether the client has closed its side. The system reports this once; the bytes before the
@@ -97,67 +99,6 @@ fn waits(of: &ConnectionReplies, sending: usize) -> bool {
     of.in_flight >= REQUESTS_MAX || of.bytes() + sending > REPLY_BYTES_MAX
 }
 
-/// Rules for admitting clients.
-#[derive(Debug)]
-pub(super) struct AdmissionPolicy {
-    pub(super) server: ServerId,
-    pub(super) credential: Option<Box<[u8]>>,
-    /// Credential of other servers. Without one, but with one of clients, no server is admitted.
-    pub(super) peer_credential: Option<Box<[u8]>>,
-    pub(super) clients_max: usize,
-    pub(super) membership: ClusterMembership,
-}
-
-impl AdmissionPolicy {
-    /// Admits a client or returns the reason of its refusal; `clients` is the present number.
-    fn judge(&self, hello: &Hello<'_>, clients: usize) -> Result<u16, Denial> {
-        let version = common_version(hello.versions)?;
-        // Lanes are optional, and get half of the places at most.
-        let is_lane = hello.client & LANE != 0;
-        let clients_max = if is_lane { self.clients_max / 2 } else { self.clients_max };
-        if clients >= clients_max {
-            return Err(Denial::TooManyConnections(self.clients_max as u32));
-        }
-        // In constant time, so that the timing of a refusal does not reveal a prefix.
-        let own = match hello.role {
-            Role::Client => &self.credential,
-            Role::Peer | Role::Operator | Role::Joiner
-                if self.peer_credential.is_none() && self.credential.is_some() =>
-            {
-                return Err(Denial::Credential);
-            }
-            Role::Joiner => return self.judge_token(hello.credential).map(|()| version),
-            Role::Peer | Role::Operator => &self.peer_credential,
-        };
-        let is_known = own.as_ref().is_none_or(|own| own.ct_eq(hello.credential).into());
-        if !is_known {
-            return Err(Denial::Credential);
-        }
-        match hello.cluster {
-            Some(cluster) if cluster != self.membership.cluster => {
-                Err(Denial::OtherCluster(self.membership.cluster))
-            }
-            _ => Ok(version),
-        }
-    }
-}
-
-impl AdmissionPolicy {
-    /// Checks that servers of this cluster have issued a token. The home group knows whether it is
-    /// still valid.
-    fn judge_token(&self, token: &[u8]) -> Result<(), Denial> {
-        let token = JoinToken::decode(token).ok();
-        let token = token.filter(|token| is_authentic(token, self.peer_credential.as_deref()));
-        match token.map(|token| token.cluster) {
-            None => Err(Denial::Credential),
-            Some(cluster) if cluster != self.membership.cluster => {
-                Err(Denial::OtherCluster(self.membership.cluster))
-            }
-            Some(_) => Ok(()),
-        }
-    }
-}
-
 impl ClientConnection {
     pub(super) fn new(number: u64, stream: SocketStream, peer: Box<str>, now_ms: u64) -> ClientConnection {
         ClientConnection {
@@ -168,7 +109,7 @@ impl ClientConnection {
             out: Vec::new(),
             written: 0,
             client: None,
-            role: Role::Client,
+            admitted: None,
             is_readable: false,
             has_ended: false,
             waiting_since_ms: Some(now_ms),
@@ -257,21 +198,21 @@ impl ClientConnection {
     ) -> Result<Option<u64>, CloseReason> {
         let Some((hello, length)) = Hello::decode(self.inbox.unread())? else { return Ok(None) };
         let client = hello.client;
-        let admitted = admission.judge(&hello, clients).and_then(|version| match session.clock() {
-            Ok(now) => Ok((version, now)),
+        let admitted = admission.judge(&hello, clients).and_then(|by| match session.clock() {
+            Ok(now) => Ok((by, now)),
             // A server may compare its clock here; requests of clients are held or refused.
-            Err(ClockState::Comparing) => Ok((version, Timestamp::ZERO)),
-            Err(_) if hello.role == Role::Peer => Ok((version, Timestamp::ZERO)),
+            Err(ClockState::Comparing) => Ok((by, Timestamp::ZERO)),
+            Err(_) if hello.role == Role::Peer => Ok((by, Timestamp::ZERO)),
             Err(state) => Err(Denial::NotReady(state.to_string())),
         });
         match admitted {
-            Ok((version, now)) => {
+            Ok(((version, admitted), now)) => {
                 if client & LANE != 0 && is_watcher(client, self.stream.peer_name()) {
                     session.admit_watcher(self.number);
                 }
                 let (server, membership) = (admission.server, admission.membership);
                 let epoch = session.destination().epoch;
-                self.role = hello.role;
+                self.admitted = Some(admitted);
                 let requests_max = REQUESTS_MAX as u32;
                 let welcome = Welcome::Served { version, server, requests_max, now, membership, epoch };
                 self.out = welcome.encode();
@@ -296,10 +237,10 @@ impl ClientConnection {
         sink: &SocketReplies,
         session: &mut CoreSession<'_>,
     ) -> Result<bool, CloseReason> {
-        let (Some(client), connection) = (self.client, self.number) else { return Ok(false) };
+        let (Some(client), Some(admitted)) = (self.client, &self.admitted) else { return Ok(false) };
+        let (connection, role) = (self.number, admitted.role);
         let sending = self.out.len() - self.written;
         let (mut malformed, mut is_paused, mut is_permitted) = (None, false, true);
-        let role = self.role;
         self.inbox.take_while(|request, bytes| {
             let outcome = if request == ClientHeartbeat::NUMBER {
                 ClientHeartbeat::decode(bytes)

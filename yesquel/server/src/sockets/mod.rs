@@ -2,6 +2,7 @@
 //! handle them, and writes the replies of a round together. `docs/yesquel/wire.md` describes the
 //! messages.
 
+mod admission;
 mod connection;
 mod listener;
 mod partial_messages;
@@ -13,18 +14,20 @@ pub use listener::Listener;
 pub use socket_replies::SocketReplies;
 
 use crate::{Core, Time, WallTime, core::CoreSession, socket_counters::SocketCounters};
-use connection::{AdmissionPolicy, ClientConnection, CloseReason};
+use admission::{AdmissionPolicy, Admitted};
+use connection::{ClientConnection, CloseReason};
 use listener::AnyListener;
 use mio::{Events, Poll, Token, Waker};
 use partial_messages::PartialMessages;
 use rustc_hash::FxHashMap;
-use rustls::{ServerConfig, ServerConnection};
+use rustls::ServerConnection;
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     io,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
     },
     thread::{self, JoinHandle},
     time::Duration,
@@ -32,19 +35,17 @@ use std::{
 use stream::{ServerSocket, SocketStream};
 use yesquel_model::ServerId;
 use yesquel_node::{NoticeSockets, write_notices};
+use yesquel_secrets::PresentSecrets;
+use yesquel_wire::status::AdmittedConnections;
 
 /// Options of a socket server.
 #[derive(Debug)]
 pub struct SocketServerOptions {
     /// Number of this server.
     pub server: ServerId,
-    /// Credential that clients must present; `None`: none.
-    pub credential: Option<Box<[u8]>>,
-    /// Credential that other servers must present. Without one, and with one of clients, none is
-    /// admitted.
-    pub peer_credential: Option<Box<[u8]>>,
-    /// Encryption of TCP connections.
-    pub tls: Option<Arc<ServerConfig>>,
+    /// Encryption of TCP connections, and the credentials that clients and other servers must present.
+    /// Each connection is admitted by those that are in force when it begins.
+    pub secrets: Arc<PresentSecrets>,
     /// Maximum number of clients.
     pub connections_max: usize,
     /// Bytes of incomplete messages of all clients above which they are received one at a time.
@@ -74,6 +75,8 @@ pub struct SocketServer {
     stopping: Arc<AtomicBool>,
     sink: SocketReplies,
     counters: Arc<SocketCounters>,
+    /// Where the numbers of closed connections are asked for.
+    revocations: Sender<SyncSender<usize>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -105,27 +108,15 @@ impl SocketServer {
         }
         let (stopping, counters) = (Arc::<AtomicBool>::default(), Arc::<SocketCounters>::default());
         core.count_sockets(Arc::clone(&counters));
-        let SocketServerOptions {
-            server,
-            credential,
-            peer_credential,
-            tls,
-            connections_max,
-            unfinished_bytes_max,
-        } = options;
-        let membership = core.membership();
+        let SocketServerOptions { server, secrets, connections_max, unfinished_bytes_max } = options;
+        core.show_secrets(Arc::clone(&secrets));
+        let (membership, (revocations, revoked)) = (core.membership(), channel());
         let thread = SocketLoop {
             poll,
             core,
             sink: sink.clone(),
-            admission: AdmissionPolicy {
-                server,
-                credential,
-                peer_credential,
-                clients_max: connections_max,
-                membership,
-            },
-            tls,
+            admission: AdmissionPolicy { server, secrets, clients_max: connections_max, membership },
+            revoked,
             listeners,
             accept_again: false,
             blocked: BTreeSet::new(),
@@ -142,7 +133,19 @@ impl SocketServer {
             counters: Arc::clone(&counters),
         };
         let thread = thread::Builder::new().name("yesquel-sockets".to_owned()).spawn(move || thread.run())?;
-        Ok(SocketServer { stopping, sink, counters, thread: Some(thread) })
+        Ok(SocketServer { stopping, sink, counters, revocations, thread: Some(thread) })
+    }
+
+    /// Closes the connections whose credential is not accepted any more. When it returns, no request
+    /// of them is handled. Returns their number.
+    pub fn close_revoked(&self) -> usize {
+        let (reply, closed) = sync_channel(1);
+        // A thread that has ended has closed all connections.
+        if self.revocations.send(reply).is_err() {
+            return 0;
+        }
+        self.sink.wake();
+        closed.recv().unwrap_or_default()
     }
 
     /// Returns the counters.
@@ -167,7 +170,8 @@ struct SocketLoop {
     core: Arc<Core>,
     sink: SocketReplies,
     admission: AdmissionPolicy,
-    tls: Option<Arc<ServerConfig>>,
+    /// Requests to close the connections whose credential was removed.
+    revoked: Receiver<SyncSender<usize>>,
     listeners: Vec<AnyListener>,
     /// Accepting failed for want of resources, and is retried.
     accept_again: bool,
@@ -203,6 +207,10 @@ impl SocketLoop {
                     tracing::error!(%error, "the sockets cannot be waited for");
                 }
                 continue;
+            }
+            while let Ok(reply) = self.revoked.try_recv() {
+                // The asking thread may have ended.
+                let _ = reply.send(self.close_revoked());
             }
             let mut writable = Vec::new();
             for event in &events {
@@ -250,7 +258,7 @@ impl SocketLoop {
             if !self.has_place() {
                 self.counters.refused.fetch_add(1, Relaxed);
                 self.turned_away += 1;
-                if matches!(socket, ServerSocket::Unix(_)) || self.tls.is_none() {
+                if matches!(socket, ServerSocket::Unix(_)) || self.admission.secrets.get().tls.is_none() {
                     listener::turn_away(&mut socket, self.admission.clients_max);
                 }
                 continue;
@@ -291,12 +299,11 @@ impl SocketLoop {
     }
 
     fn begin(&mut self, socket: ServerSocket, peer: &str) -> io::Result<()> {
-        let tls = match (&socket, &self.tls) {
-            (ServerSocket::Tcp(_), Some(config)) => {
-                Some(ServerConnection::new(Arc::clone(config)).map_err(io::Error::other)?)
-            }
-            _ => None,
+        let config = match &socket {
+            ServerSocket::Tcp(_) => self.admission.secrets.get().tls.clone(),
+            ServerSocket::Unix(_) => None,
         };
+        let tls = config.map(ServerConnection::new).transpose().map_err(io::Error::other)?;
         let mut stream = SocketStream::new(socket, tls);
         let number = self.next;
         self.next += 1;
@@ -462,13 +469,47 @@ impl SocketLoop {
             Some((number, connection.overdue_reason(partial_messages, blocked.contains(&number), now_ms)?))
         });
         let late: Vec<(u64, CloseReason)> = late.collect();
-        if !late.is_empty() {
-            let core = Arc::clone(&self.core);
-            let mut session = core.session();
-            for (number, end) in late {
-                self.end(number, &end, &mut session);
-            }
+        self.end_all(late);
+        self.count_admitted();
+    }
+
+    fn end_all(&mut self, ends: Vec<(u64, CloseReason)>) {
+        if ends.is_empty() {
+            return;
         }
+        let core = Arc::clone(&self.core);
+        let mut session = core.session();
+        for (number, end) in ends {
+            self.end(number, &end, &mut session);
+        }
+    }
+
+    /// Closes the connections whose credential was removed. Returns their number.
+    fn close_revoked(&mut self) -> usize {
+        let secrets = self.admission.secrets.get();
+        let is_revoked = |admitted: &Admitted| admitted.is_revoked(&secrets);
+        let revoked = self.connections.values();
+        let revoked = revoked.filter(|connection| connection.admitted.as_ref().is_some_and(is_revoked));
+        let ends: Vec<_> = revoked.map(|connection| (connection.number, CloseReason::Revoked)).collect();
+        // What was permitted is answered.
+        ends.iter().for_each(|(number, _)| self.send(*number));
+        let count = ends.len();
+        self.end_all(ends);
+        self.count_admitted();
+        count
+    }
+
+    /// Counts the connections by role and credential.
+    fn count_admitted(&self) {
+        let secrets = self.admission.secrets.get();
+        let mut counted = BTreeMap::new();
+        for admitted in self.connections.values().filter_map(|connection| connection.admitted.as_ref()) {
+            let line = admitted.line(&secrets).map(|line| line as u64);
+            *counted.entry((admitted.shown_role(), line)).or_default() += 1;
+        }
+        let counted = counted.into_iter();
+        let counted = counted.map(|((role, line), open)| AdmittedConnections { role, line, open });
+        self.counters.set_admitted(counted.collect());
     }
 }
 

@@ -71,10 +71,8 @@ fn serve_at(
     let sink = SocketReplies::new();
     let core = Arc::new(core(sink.clone()));
     let options = SocketServerOptions {
-        peer_credential: None,
         server: ServerId(0),
-        credential: None,
-        tls: None,
+        secrets: Arc::default(),
         connections_max: CLIENTS_MAX,
         unfinished_bytes_max: 80 << 20,
     };

@@ -175,6 +175,7 @@ impl ServerConnection {
         is_named: bool,
         number: impl FnOnce(&Channel) -> u64,
     ) -> Result<ServerConnection, ConnectError> {
+        let options = &options.at_present();
         let bytes = options.credential.len();
         if bytes > CREDENTIAL_BYTES_MAX {
             return Err(ConnectError::LongCredential { address: address.clone(), bytes });

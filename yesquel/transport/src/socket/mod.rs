@@ -32,11 +32,15 @@ use std::{
 };
 use yesquel_fork as fork;
 use yesquel_model::{ClusterId, ClusterMembership, GroupEpoch, ServerId, Timestamp};
+use yesquel_secrets::{ConnectionSecrets, PresentedSecrets};
 use yesquel_wire::{Correction, Destination, EncodedDestination, greeting::Role};
 
 /// Options of connections.
 #[derive(Clone)]
 pub struct SocketOptions {
+    /// What connections present and trust, read for each new one; `None`: the two following fields,
+    /// which are ignored otherwise.
+    pub secrets: Option<Arc<dyn ConnectionSecrets>>,
     /// The shared secret.
     pub credential: Box<[u8]>,
     /// What the connections are for; the credential is that of the role.
@@ -60,6 +64,7 @@ pub struct SocketOptions {
 impl Default for SocketOptions {
     fn default() -> Self {
         SocketOptions {
+            secrets: None,
             credential: Box::default(),
             role: Role::Client,
             cluster: None,
@@ -76,6 +81,18 @@ impl fmt::Debug for SocketOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Without the credential.
         f.debug_struct("SocketOptions").field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}
+
+impl SocketOptions {
+    /// Returns the options of a connection that is made now.
+    fn at_present(&self) -> SocketOptions {
+        let mut options = self.clone();
+        if let Some(secrets) = options.secrets.take() {
+            let PresentedSecrets { credential, tls } = secrets.presented();
+            (options.credential, options.tls) = (credential, tls);
+        }
+        options
     }
 }
 

@@ -172,7 +172,7 @@ fn wrong_tokens_are_refused() {
     let error = refused(&token);
     assert!(matches!(error, Error::Management(ManagementRefusal::UsedToken { machine: 2 })), "{error}");
     // Signed by servers, but not issued.
-    let forged = issue_token(parsed.cluster, false, u64::MAX, Some(CREDENTIAL)).unwrap();
+    let forged = issue_token(parsed.cluster, false, u64::MAX, Some(&CREDENTIAL.into())).unwrap();
     let error = refused(&forged.to_string());
     assert!(matches!(error, Error::Management(ManagementRefusal::UnknownToken)), "{error}");
     let forged = issue_token(parsed.cluster, false, u64::MAX, None).unwrap();

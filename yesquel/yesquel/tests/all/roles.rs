@@ -1,7 +1,7 @@
 //! Every message on connections of every role, by real sockets.
 
 use crate::peers::{Cluster, SERVERS, birth, node, operations};
-use yesquel::{ConnectError, Denial, Timestamp, TreeId, TxnId};
+use yesquel::{ConnectError, Credentials, Denial, Timestamp, TreeId, TxnId};
 use yesquel_model::{GroupEpoch, KeyRange};
 use yesquel_server::issue_token;
 use yesquel_transport::{Transport, block_on};
@@ -145,7 +145,8 @@ fn a_token_must_be_signed_by_the_cluster() {
     let own = cluster.connect(OWN, b"peer", Role::Peer).unwrap().membership().cluster;
     let other = yesquel::ClusterId([9; 16]);
     for (cluster_of_token, signed_by) in [(own, Some(&b"client"[..])), (own, None), (other, Some(b"peer"))] {
-        let token = issue_token(cluster_of_token, false, u64::MAX, signed_by).unwrap();
+        let signed_by = signed_by.map(Credentials::from);
+        let token = issue_token(cluster_of_token, false, u64::MAX, signed_by.as_ref()).unwrap();
         match cluster.connect(OWN, &token.encode(), Role::Joiner) {
             Err(ConnectError::Denied { denial: Denial::Credential, .. }) => assert_eq!(cluster_of_token, own),
             Err(ConnectError::Denied { denial: Denial::OtherCluster(found), .. }) => {
@@ -188,7 +189,7 @@ fn every_message_is_for_some_roles() {
         }
     }
     let own = cluster.connect(OWN, b"peer", Role::Peer).unwrap().membership().cluster;
-    let token = issue_token(own, false, u64::MAX, Some(b"peer")).unwrap().encode();
+    let token = issue_token(own, false, u64::MAX, Some(&b"peer".into())).unwrap().encode();
     for (name, bytes, senders) in messages() {
         let connection = cluster.connect(OWN, &token, Role::Joiner).unwrap();
         let answer = block_on(connection.call(SERVERS[0], &bytes));

@@ -315,7 +315,7 @@ fn a_peer_that_is_not_a_server_is_reported() {
 
 #[test]
 fn only_clients_with_the_credential_are_served() {
-    let credential = Some(b"secret".to_vec().into_boxed_slice());
+    let credential = Some(b"secret".into());
     let server = start(ListenOptions { credential, ..listen(vec![local()]) });
     let with = |credential: &[u8]| SocketOptions { credential: credential.into(), ..Default::default() };
     for wrong in [&b""[..], b"secre", b"secret2"] {
@@ -332,7 +332,7 @@ fn unencrypted_clients_are_refused() {
     for (credential, missing) in
         [(None, "a certificate with its key and a credential"), (Some(1), "a certificate")]
     {
-        let credential = credential.map(|byte| vec![byte].into_boxed_slice());
+        let credential = credential.map(|byte: u8| (&[byte]).into());
         let everywhere = Address::Tcp { host: "0.0.0.0".to_owned(), port: 0 };
         let listen = ListenOptions { credential, ..listen(vec![everywhere]) };
         let error =
