@@ -62,7 +62,7 @@ pub(crate) struct MediawikiArguments {
     #[arg(long, value_name = "PERCENT", default_value_t = 25, value_parser = clap::value_parser!(u64).range(0..=100))]
     edits: u64,
     /// Number of threads, each of which has one request in flight
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=64))]
     threads: u64,
     /// Reach the servers by Unix sockets, as on one machine [default: by TCP]
     #[arg(long)]

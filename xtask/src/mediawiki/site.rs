@@ -114,14 +114,21 @@ impl WikiFolder {
         })
     }
 
-    /// Returns the lines of MediaWiki's logs of exceptions and of errors of databases: one for each.
+    /// Returns what MediaWiki has logged: exceptions, and errors of databases.
     pub(super) fn logged(&self) -> Vec<String> {
         let log = |name: &str| fs::read_to_string(self.path().join(name)).unwrap_or_default();
-        // A line begins with the date; those of a stack trace do not.
-        let begins = |line: &&str| line.starts_with(|c: char| c.is_ascii_digit() || c.is_ascii_uppercase());
-        let logs = [log(EXCEPTIONS), log(DATABASE_ERRORS)];
-        logs.iter().flat_map(|log| log.lines()).filter(begins).map(str::to_owned).collect()
+        let mut logged = exceptions(&log(EXCEPTIONS));
+        logged.extend(log(DATABASE_ERRORS).lines().map(str::to_owned));
+        logged
     }
+}
+
+/// Returns the first line of each exception in a log, without those that it has twice.
+fn exceptions(log: &str) -> Vec<String> {
+    // The first line begins with the date; lines of a statement and a stack trace do not.
+    let mut first: Vec<&str> = log.lines().filter(|line| line.starts_with("20")).collect();
+    first.dedup();
+    first.into_iter().map(str::to_owned).collect()
 }
 
 /// PHP's own server. Dropping it ends it.
@@ -166,3 +173,23 @@ $wgDBservers = [ [
 	'load' => 1, 'flags' => DBO_DEFAULT, 'trxMode' => 'IMMEDIATE',
 ] ];
 ";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exception_is_one_line() {
+        let lost = "2026-11-27 02:10:32 vm wiki: [c87b] /api.php   RuntimeException: Could not acquire lock";
+        let locked = "2026-11-27 02:10:33 vm wiki: [988a] /index.php   DBQueryError: Error 5";
+        let log = format!("{lost}\n#0 /usr(1): a()\n{lost}\n{locked}\nFunction: b\nQuery: UPDATE t\n");
+        assert_eq!(exceptions(&log), [lost, locked]);
+    }
+
+    #[test]
+    fn settings_follow_the_installer() {
+        let settings = settings("<?php\n$wgDBname = 'wiki';", Path::new("/folder"));
+        assert!(settings.starts_with("<?php\n"));
+        assert!(settings.contains("$wgDBerrorLog = '/folder/database-errors.log';"), "{settings}");
+    }
+}
