@@ -118,7 +118,7 @@ impl WikiFolder {
     pub(super) fn logged(&self) -> Vec<String> {
         let log = |name: &str| fs::read_to_string(self.path().join(name)).unwrap_or_default();
         let mut logged = exceptions(&log(EXCEPTIONS));
-        logged.extend(log(DATABASE_ERRORS).lines().map(str::to_owned));
+        logged.extend(database_errors(&log(DATABASE_ERRORS)));
         logged
     }
 }
@@ -129,6 +129,12 @@ fn exceptions(log: &str) -> Vec<String> {
     let mut first: Vec<&str> = log.lines().filter(|line| line.starts_with("20")).collect();
     first.dedup();
     first.into_iter().map(str::to_owned).collect()
+}
+
+/// Returns the first line of each error in a log.
+fn database_errors(log: &str) -> impl Iterator<Item = String> {
+    // It has the name of the wiki between tabs; lines of a statement and a stack trace have not.
+    log.lines().filter(|line| line.contains("\twiki\t")).map(str::to_owned)
 }
 
 /// PHP's own server. Dropping it ends it.
@@ -184,6 +190,13 @@ mod tests {
         let locked = "2026-11-27 02:10:33 vm wiki: [988a] /index.php   DBQueryError: Error 5";
         let log = format!("{lost}\n#0 /usr(1): a()\n{lost}\n{locked}\nFunction: b\nQuery: UPDATE t\n");
         assert_eq!(exceptions(&log), [lost, locked]);
+    }
+
+    #[test]
+    fn an_error_of_a_database_is_one_line() {
+        let locked = "Fri Nov 27 2:10:33 UTC 2026\tvm\twiki\tError 5 from a(), database is locked";
+        let log = format!("{locked}\n#0 /usr(1): a()\n");
+        assert_eq!(database_errors(&log).collect::<Vec<_>>(), [locked]);
     }
 
     #[test]
