@@ -58,6 +58,16 @@ pub(crate) fn library(arguments: &LibraryArguments, children: &Children) -> Resu
     Ok(())
 }
 
+/// Builds the released library in the place of SQLite's; returns the folder in which programs find
+/// it.
+pub(crate) fn stand_in(children: &Children) -> Result<PathBuf> {
+    let root = crate::root();
+    let root = fs::canonicalize(&root).map_err(failed(&root))?;
+    let prefix = root.join("target/library/stand-in");
+    install(children, &prefix, STAND_IN, RELEASED)?;
+    Ok(prefix.join("lib"))
+}
+
 /// Cargo's arguments for the released library.
 const RELEASED: &[&str] = &["--release", "--package", "libyesquel"];
 

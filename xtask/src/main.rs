@@ -1,5 +1,5 @@
 //! The developer's tool: `cargo xtask test`, `docs`, `house`, `library`, `serve`, `bench`,
-//! `simulate`, `mutants`, `network`, `fuzz`, `soak` and `tcl`.
+//! `simulate`, `mutants`, `network`, `mediawiki`, `fuzz`, `soak` and `tcl`.
 
 use std::env;
 use std::ffi::OsString;
@@ -13,6 +13,7 @@ use crate::servers::ServerOptions;
 
 mod bench;
 mod children;
+mod cpu;
 mod debian;
 mod docs;
 mod features;
@@ -20,6 +21,7 @@ mod fuzz;
 mod house;
 mod library;
 mod maven;
+mod mediawiki;
 mod mutants;
 mod network;
 mod programs;
@@ -55,6 +57,7 @@ type Result<T> = std::result::Result<T, String>;
         cargo xtask simulate --seeds N    Yesquel compared with its references, for N seeds\n  \
         cargo xtask mutants               faults in Yesquel's protocols, which its simulations must find\n  \
         cargo xtask network --kills N     four servers in network namespaces, with faults\n  \
+        cargo xtask mediawiki --minutes N Debian's MediaWiki on three servers, beside stock SQLite\n  \
         cargo xtask fuzz --seconds N      random bytes as Yesquel's input\n  \
         cargo xtask soak --minutes N      tests that take too long for each change\n  \
         cargo xtask tcl                   SQLite's own tests on Yesquel's trees"
@@ -103,6 +106,8 @@ enum XtaskCommand {
     /// Run four of Yesquel's servers in network namespaces, with faults of processes, links, disks
     /// and clocks
     Network(network::NetworkArguments),
+    /// Run Debian's MediaWiki on Yesquel's servers, beside the same wiki on stock SQLite
+    Mediawiki(mediawiki::MediawikiArguments),
     /// Fuzz Yesquel's input from the network and from its disk
     Fuzz(fuzz::FuzzArguments),
     /// Run for an hour tests that take too long for each change: SQLite's tests, fuzzing, kills,
@@ -143,6 +148,7 @@ fn run(task: XtaskCommand, children: &Children) -> Result<bool> {
         XtaskCommand::Simulate(arguments) => simulate::simulate(&arguments, children),
         XtaskCommand::Mutants(arguments) => mutants::mutants(&arguments, children),
         XtaskCommand::Network(arguments) => network::network(&arguments, children),
+        XtaskCommand::Mediawiki(arguments) => mediawiki::mediawiki(&arguments, children),
         XtaskCommand::Fuzz(arguments) => fuzz::fuzz(&arguments, children),
         XtaskCommand::Soak(arguments) => soak::soak(&arguments, children),
         XtaskCommand::Tcl(arguments) => tcl::tcl(&arguments, children),

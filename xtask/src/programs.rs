@@ -82,7 +82,7 @@ pub(crate) fn provide(children: &Children, missing: Missing) -> Result<PathBuf> 
 }
 
 /// Runs the commands, and installs the packages of those that fail.
-fn needed(children: &Children, needed: &[(&[&str], &[&str])], missing: Missing) -> Result<()> {
+pub(crate) fn needed(children: &Children, needed: &[(&[&str], &[&str])], missing: Missing) -> Result<()> {
     let works = |command: &[&str]| {
         let mut command = words(command);
         command.stdout(Stdio::null()).stderr(Stdio::null());

@@ -10,6 +10,7 @@
 //! | Yesquel's server, killed | 10 % | 100 kills |
 //! | faults in Yesquel's protocols, which simulations must find | 10 % | that they apply |
 //! | four servers in network namespaces | 10 % | one round of faults |
+//! | MediaWiki on three servers | 5 % | |
 //! | seeded tests | the rest | the first seeds |
 
 use std::time::{Duration, Instant};
@@ -19,6 +20,7 @@ use clap::Args;
 use crate::Result;
 use crate::children::{Children, line};
 use crate::fuzz;
+use crate::mediawiki;
 use crate::mutants;
 use crate::network;
 use crate::setup::Missing;
@@ -106,6 +108,7 @@ pub(crate) fn soak(arguments: &SoakArguments, children: &Children) -> Result<boo
     part("kills", &mut || kills(arguments.kills, whole.mul_f64(0.1), children))?;
     part("mutants", &mut || mutants::mutants_for(whole.mul_f64(0.1), children))?;
     part("network", &mut || network::part(&network::NetworkArguments::within(whole.mul_f64(0.1)), children))?;
+    part("mediawiki", &mut || mediawiki::part(whole.mul_f64(0.05), children))?;
     part("seeds", &mut || {
         let rest = whole.saturating_sub(started.elapsed());
         simulate::simulate_for(&arguments.seeds, rest, children)

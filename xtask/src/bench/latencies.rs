@@ -20,6 +20,16 @@ impl Latencies {
         counts.map(|counts| Latencies { counts })
     }
 
+    /// Counts a response time.
+    pub(crate) fn record(&mut self, time_us: u64) {
+        *self.counts.entry(time_us).or_default() += 1;
+    }
+
+    /// Returns the number of response times.
+    pub(crate) fn count(&self) -> u64 {
+        self.counts.values().sum()
+    }
+
     /// Adds other counts.
     pub(crate) fn add(&mut self, others: &Latencies) {
         for (time, count) in &others.counts {
@@ -30,8 +40,7 @@ impl Latencies {
     /// Returns the smallest time that at least this share of all does not exceed, us; NaN if there
     /// are none.
     pub(crate) fn quantile(&self, share: f64) -> f64 {
-        let all: u64 = self.counts.values().sum();
-        let wanted = ((share * all as f64).ceil() as u64).max(1);
+        let wanted = ((share * self.count() as f64).ceil() as u64).max(1);
         let mut passed = 0;
         for (time, count) in &self.counts {
             passed += count;

@@ -1,13 +1,15 @@
-//! Yesquel's own servers, on loopback only: one, or three that share databases.
+//! Yesquel's own servers, on this machine only: one, or several that share databases.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use super::process::{self, ServerProcess};
 use super::{Fixture, ServerHandle, ServerKind, ServerOptions, redis, wait_for_all};
 use crate::Result;
 use crate::children::Children;
+use crate::cpu;
 use crate::setup::ProgramPurpose;
 
 /// It takes 0.05 s on an idle machine.
@@ -18,6 +20,12 @@ const SEVERAL: usize = 3;
 
 /// Name of the database in the printed commands.
 const DATABASE: &str = "ycsb";
+
+/// Name of a server's Unix socket in its folder.
+const SOCKET: &str = "socket";
+
+/// Name of the file with the token that admits a server to a cluster.
+const TOKEN: &str = "token";
 
 const CREDENTIAL: &str = "credential";
 const PEER_CREDENTIAL: &str = "peer-credential";
@@ -54,15 +62,25 @@ fn build(children: &Children) -> Result<PathBuf> {
     Ok(crate::target().join("release/yesquel"))
 }
 
+/// How clients reach servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    /// By loopback ports, as on other machines.
+    Ports,
+    /// By Unix sockets.
+    Sockets,
+}
+
 /// A server of Yesquel. Dropping it stops it and removes its files.
 struct YesquelServer {
     process: ServerProcess,
-    port: u16,
+    /// `host:port`, or the path of a Unix socket.
+    address: String,
 }
 
 impl ServerHandle for YesquelServer {
     fn address(&self) -> String {
-        format!("{}:{}", Ipv4Addr::LOCALHOST, self.port)
+        self.address.clone()
     }
 
     fn properties(&self) -> Vec<String> {
@@ -81,7 +99,7 @@ impl ServerHandle for YesquelServer {
 }
 
 /// One server, or several that share databases.
-struct YesquelServers {
+pub(crate) struct YesquelServers {
     servers: Vec<YesquelServer>,
     /// File with the credential of clients, if they need one.
     credential: Option<PathBuf>,
@@ -89,11 +107,18 @@ struct YesquelServers {
 
 impl ServerHandle for YesquelServers {
     fn address(&self) -> String {
-        addresses(self.servers.iter().map(|server| server.port))
+        // A client learns the others from the first one, and a path cannot be one of several
+        // addresses.
+        let reached = self.servers.iter().take_while(|server| !server.address.starts_with('/'));
+        let several: Vec<&str> = reached.map(|server| server.address.as_str()).collect();
+        match self.servers.first() {
+            Some(first) if several.is_empty() => first.address.clone(),
+            _ => several.join(","),
+        }
     }
 
     fn properties(&self) -> Vec<String> {
-        vec![format!("yesquel.address={}", self.database())]
+        vec![format!("yesquel.address={}", self.database(DATABASE))]
     }
 
     fn wait_for_interrupt(&self) -> Result<()> {
@@ -101,16 +126,15 @@ impl ServerHandle for YesquelServers {
     }
 }
 
-/// Addresses of one cluster.
-fn addresses(ports: impl Iterator<Item = u16>) -> String {
-    ports.map(|port| format!("{}:{port}", Ipv4Addr::LOCALHOST)).collect::<Vec<_>>().join(",")
+fn loopback(port: u16) -> String {
+    format!("{}:{port}", Ipv4Addr::LOCALHOST)
 }
 
 /// Arguments of a server that knows the others.
 fn peers(own: usize, ports: &[u16]) -> Vec<String> {
     let others = ports.iter().enumerate().filter(|(other, _)| *other != own);
-    let others = others
-        .flat_map(|(other, port)| ["--peer".to_owned(), format!("{other}={}:{port}", Ipv4Addr::LOCALHOST)]);
+    let others =
+        others.flat_map(|(other, port)| ["--peer".to_owned(), format!("{other}={}", loopback(*port))]);
     ["--server".to_owned(), own.to_string()].into_iter().chain(others).collect()
 }
 
@@ -121,6 +145,51 @@ impl YesquelServers {
         let storage = ["--data", "data"];
         let password = options.password.as_deref();
         Self::start_at(&program, children, (options.port, count), (password, &storage))
+    }
+
+    /// Starts a server with a folder, which founds a cluster, and others that join it one after
+    /// the other. Returns the program too.
+    pub(crate) fn start_and_join(
+        children: &Children,
+        count: usize,
+        transport: Transport,
+    ) -> Result<(Self, PathBuf)> {
+        let program = build(children)?;
+        let mut servers: Vec<YesquelServer> = Vec::new();
+        for _ in 0..count.max(1) {
+            let founder = servers.first().map(|founder| founder.address.as_str());
+            servers.push(process::on_a_port(None, children, |port| {
+                Self::start_one(&program, children, port, transport, founder)
+            })?);
+        }
+        Ok((Self { servers, credential: None }, program))
+    }
+
+    /// Starts a server that founds a cluster, or joins that of a founder.
+    fn start_one(
+        program: &Path,
+        children: &Children,
+        port: u16,
+        transport: Transport,
+        founder: Option<&str>,
+    ) -> Result<YesquelServer> {
+        let folder = process::folder("yesquel")?;
+        let address = match transport {
+            Transport::Ports => loopback(port),
+            Transport::Sockets => folder.path().join(SOCKET).display().to_string(),
+        };
+        let mut command = Command::new(program);
+        serve(&mut command, &["--data", "data"], &address);
+        if let Some(founder) = founder {
+            let mut add = Command::new(program);
+            add.args(["cluster", "add", founder, "--token-file", TOKEN]);
+            process::set_up(children, folder.path(), without_credentials(&mut add))?;
+            command.args(["--join", founder, "--token-file", TOKEN]);
+        }
+        let process = ServerProcess::start(children, "yesquel", folder, &mut command)?;
+        let server = YesquelServer { process, address };
+        server.wait_until_ready()?;
+        Ok(server)
     }
 
     /// Starts servers, the first one at a port if one is given.
@@ -155,16 +224,15 @@ impl YesquelServers {
         let servers = (0..ports.len()).map(|own| {
             let folder = process::folder("yesquel")?;
             let mut command = Command::new(program);
-            command.arg("serve").args(storage).arg("--listen");
-            command.arg(format!("{}:{}", Ipv4Addr::LOCALHOST, ports[own])).args(peers(own, ports));
-            command.env_remove("YESQUEL_CREDENTIAL_FILE").env_remove("YESQUEL_PEER_CREDENTIAL_FILE");
+            let address = loopback(ports[own]);
+            serve(&mut command, storage, &address).args(peers(own, ports));
             if let Some((password, of_peers)) = &secrets {
                 process::write(&folder.path().join(CREDENTIAL), &format!("{password}\n"))?;
                 process::write(&folder.path().join(PEER_CREDENTIAL), &format!("{of_peers}\n"))?;
                 command.args(["--credential-file", CREDENTIAL, "--peer-credential-file", PEER_CREDENTIAL]);
             }
             let process = ServerProcess::start(children, "yesquel", folder, &mut command)?;
-            Ok(YesquelServer { process, port: ports[own] })
+            Ok(YesquelServer { process, address })
         });
         let servers = servers.collect::<Result<Vec<_>>>()?;
         servers.iter().try_for_each(ServerHandle::wait_until_ready)?;
@@ -172,8 +240,19 @@ impl YesquelServers {
         Ok(Self { servers, credential: folder.filter(|_| secrets.is_some()) })
     }
 
+    /// Returns the processor time of all servers.
+    pub(crate) fn cpu(&self) -> Result<Duration> {
+        self.servers.iter().map(|server| cpu::of_process(server.process.pid())).sum()
+    }
+
+    /// Returns the end of each server's log.
+    pub(crate) fn logs(&self) -> String {
+        let logs = self.servers.iter().map(|server| (&server.address, server.process.log_tail()));
+        logs.map(|(address, log)| format!("server {address}{log}\n")).collect()
+    }
+
     /// The address of a database, whose tables are distributed over all servers.
-    fn database(&self) -> String {
+    pub(crate) fn database(&self, name: &str) -> String {
         let mut options = Vec::new();
         if self.servers.len() > 1 {
             options.push("placement=tables".to_owned());
@@ -182,8 +261,18 @@ impl YesquelServers {
             options.push(format!("credential-file={}", credential.display()));
         }
         let options = if options.is_empty() { String::new() } else { format!("?{}", options.join("&")) };
-        format!("yesquel://{}/{DATABASE}{options}", self.address())
+        format!("yesquel://{}/{name}{options}", self.address())
     }
+}
+
+/// Adds the arguments of a server.
+fn serve<'a>(command: &'a mut Command, storage: &[&str], address: &str) -> &'a mut Command {
+    without_credentials(command.arg("serve").args(storage).args(["--listen", address]))
+}
+
+/// Hides the credentials of the user's own servers.
+fn without_credentials(command: &mut Command) -> &mut Command {
+    command.env_remove("YESQUEL_CREDENTIAL_FILE").env_remove("YESQUEL_PEER_CREDENTIAL_FILE")
 }
 
 #[cfg(test)]
@@ -197,6 +286,5 @@ mod tests {
         assert_eq!(of(0), "--server 0 --peer 1=127.0.0.1:6 --peer 2=127.0.0.1:7");
         assert_eq!(of(2), "--server 2 --peer 0=127.0.0.1:5 --peer 1=127.0.0.1:6");
         assert_eq!(peers(0, &ports[..1]), ["--server", "0"]);
-        assert_eq!(addresses(ports.into_iter()), "127.0.0.1:5,127.0.0.1:6,127.0.0.1:7");
     }
 }

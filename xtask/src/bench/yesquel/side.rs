@@ -1,6 +1,5 @@
 //! Systems under test, and results of their clients.
 
-use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -15,6 +14,7 @@ use crate::bench::BenchContext;
 use crate::bench::latencies::Latencies;
 use crate::bench::measure;
 use crate::children::Running;
+use crate::cpu;
 use crate::servers::mysql::MariaServer;
 use crate::servers::{self, ServerHandle};
 
@@ -74,15 +74,7 @@ pub(super) fn folder() -> Result<tempfile::TempDir> {
 
 /// Returns the CPU time of a process, us.
 pub(super) fn cpu_us(pid: u32) -> Result<f64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).map_err(|error| error.to_string())?;
-    // The fields after the name, which is in parentheses.
-    let after = stat.rsplit_once(") ").map_or("", |(_, after)| after);
-    let ticks = |at: usize| after.split(' ').nth(at).and_then(|field| field.parse::<f64>().ok());
-    match (ticks(11), ticks(12)) {
-        // A tick is a hundredth of a second.
-        (Some(user), Some(system)) => Ok((user + system) * 10_000.0),
-        _ => Err(format!("/proc/{pid}/stat is not understood")),
-    }
+    cpu::of_process(pid).map(|time| time.as_secs_f64() * 1e6)
 }
 
 /// Waits until a server listens.
