@@ -19,7 +19,7 @@ pub(crate) struct SimulateArguments {
     /// The first seed [default: 0]
     #[arg(long, value_name = "SEED", alias = "from")]
     seed: Option<u64>,
-    /// Run long seeds of `cluster`: at least 1,000 operations and 3 faults
+    /// Run long seeds of `cluster` and `sql-cluster`: at least 1,000 operations and 3 faults
     #[arg(long)]
     long: bool,
     /// Run only this test
@@ -43,6 +43,7 @@ const TESTS: &[SeededTest] = &[
     SeededTest { name: "log", package: "yesquel-log", test: "crash" },
     SeededTest { name: "accounts", package: "yesquel-client", test: "several_servers" },
     SeededTest { name: "cluster", package: "yesquel-simulation", test: "cluster" },
+    SeededTest { name: "sql-cluster", package: "yesquel-simulation", test: "sql" },
     SeededTest { name: "replication", package: "yesquel-replication", test: "group" },
     SeededTest { name: "sql", package: "yesquel-differential", test: "random" },
     SeededTest { name: "sqllogictest", package: "yesquel-differential", test: "logic" },

@@ -167,16 +167,13 @@ impl SharedState {
         now: Now,
         request: &[u8],
     ) -> Result<Vec<u8>, Malformed> {
-        let engine = state.core.engine_mut();
-        let report = match Request::decode(request)? {
-            Request::Inspect { tree: Some(tree) } => serde_json::to_vec(&engine.nodes_of(tree, None)),
-            Request::InspectAfter { node } => serde_json::to_vec(&engine.nodes_of(node.tree, Some(node))),
-            Request::Directory => serde_json::to_vec(&state.core.directory()),
-            _ => serde_json::to_vec(&self.status(state, now)),
+        let report = match state.core.inspect(request)? {
+            Some(report) => report,
+            // Numbers and strings always convert to JSON.
+            None => serde_json::to_vec(&self.status(state, now)).unwrap_or_default(),
         };
         let mut reply = Vec::new();
-        // Numbers and strings always convert to JSON.
-        Reply::Report(&report.unwrap_or_default()).write(&mut reply);
+        Reply::Report(&report).write(&mut reply);
         Ok(reply)
     }
 

@@ -11,6 +11,7 @@ mod server;
 mod transports;
 
 pub use counts::EventCounts;
+pub(crate) use network::lost;
 pub use server::{LogFact, next_work};
 pub use transports::{LocalTransport, Network};
 
@@ -297,7 +298,7 @@ impl Cluster {
     }
 
     /// Microseconds since the start of the run.
-    pub(crate) fn now_us(&self) -> u64 {
+    pub fn now_us(&self) -> u64 {
         self.schedule.now_us()
     }
 

@@ -9,6 +9,7 @@
 //!
 //! For tests only; nothing that is shipped depends on this crate.
 
+mod blocking;
 mod cluster;
 pub mod disk;
 mod fault;
@@ -18,6 +19,7 @@ mod run;
 mod schedule;
 mod tasks;
 
+pub use blocking::{BlockingNetwork, blocking_task, is_alive, sleep};
 pub use cluster::{Cluster, EventCounts, LocalTransport, LogFact, Network, SharedCluster, next_work, pause};
 pub use fault::{
     InjectedFault, PROCESSES, SERVERS_MAX, TASKS, TASKS_PER_PROCESS, draw_faults, draw_full_disks,

@@ -63,6 +63,12 @@ impl<A: Application> SimulationRun<A> {
         Network::new(&self.executor.cluster, OBSERVER)
     }
 
+    /// Runs a task of the observer, and ends its connections, as a client does that is closed.
+    fn observe(&mut self, task: TaskFuture) {
+        self.executor.observe(task, SHUTDOWN_LIMIT_US);
+        self.executor.cluster.borrow_mut().cut_all(|peer, _| peer == OBSERVER, 4, 4);
+    }
+
     fn servers(&self) -> usize {
         self.executor.cluster.borrow().server_count()
     }
@@ -85,7 +91,7 @@ impl<A: Application> SimulationRun<A> {
     fn check(&mut self, client: u64, when: &str) {
         // Readers resolve the undecided transactions that they meet, servers the others by their
         // age.
-        self.executor.observe(self.application.observe(self.network(), client), SHUTDOWN_LIMIT_US);
+        self.observe(self.application.observe(self.network(), client));
         self.wait(QUIET_US);
         let until_us = self.executor.now_us() + SHUTDOWN_LIMIT_US;
         while (0..self.servers()).any(|server| self.executor.cluster.borrow_mut().is_in_doubt(server)) {
@@ -118,7 +124,7 @@ pub fn run<A: Application>(
     let executor = SimulationExecutor::new(Rc::clone(&cluster), ClientTasks(Rc::clone(&application)));
     let mut run = SimulationRun { application, executor };
     run.executor.each_server(Cluster::start);
-    run.executor.observe(run.application.set_up(run.network()), SHUTDOWN_LIMIT_US);
+    run.observe(run.application.set_up(run.network()));
     // Until each clock has passed the set-up's commits.
     run.wait(300_000);
     cluster.borrow_mut().begin_faults(faults);

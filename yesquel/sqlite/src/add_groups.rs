@@ -6,7 +6,7 @@ use crate::{
     schema::{COOKIES, MetaValues},
     session::LEASE_TIME,
 };
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use yesquel::{AddedGroups, COOKIES_MAP, Database, Error, Placement, SCHEMA_MAP, Store};
 
 /// Longest wait for leases of others.
@@ -27,7 +27,7 @@ pub fn add_groups(
     placement: &Placement,
     wait: Duration,
 ) -> Result<Database, Error> {
-    let (until, mut attempts) = (Instant::now() + wait.min(WAIT_MAX), 0);
+    let (until, mut attempts) = (store.uptime() + wait.min(WAIT_MAX), 0);
     loop {
         match try_to_add(store, name, placement, until) {
             Ok(true) => return store.database(name),
@@ -44,7 +44,7 @@ pub fn add_groups(
 
 /// Returns whether the database has the groups: it is unchanged if others have changed its groups, or
 /// created its schema, meanwhile.
-fn try_to_add(store: &Store, name: &str, placement: &Placement, until: Instant) -> Result<bool, Error> {
+fn try_to_add(store: &Store, name: &str, placement: &Placement, until: Duration) -> Result<bool, Error> {
     let (database, found) = store.database_with_maps(name, [SCHEMA_MAP, COOKIES_MAP])?;
     if found.contains(&None) {
         let mut transaction = database.begin();
@@ -59,7 +59,7 @@ fn try_to_add(store: &Store, name: &str, placement: &Placement, until: Instant) 
     let mut copies = cookies.all().to_vec();
     // Others do not write meanwhile.
     let mut lease = database.lease_to_take(copies.iter().map(|copy| (*copy, COOKIES..=COOKIES)))?;
-    lease.take(LEASE_TIME, until.saturating_duration_since(Instant::now()))?;
+    lease.take(LEASE_TIME, until.saturating_sub(store.uptime()))?;
     let mut transaction = lease.begin();
     let AddedGroups { before, added } = transaction.add_groups(&database, placement)?;
     if added.is_empty() {

@@ -48,6 +48,7 @@ impl From<&Error> for ResultCode {
             Error::OutOfMemory(_) | Error::DiskFull(_) | Error::NoRowIds => ResultCode::FULL,
             Error::DiskFailed(_)
             | Error::ClockDiffers(_)
+            | Error::ClockBehind(_)
             | Error::Unavailable(_)
             | Error::Disconnected(_) => ResultCode::IOERR,
             Error::OutcomeUnknown(_) => ResultCode::IOERR_COMMIT_ATOMIC,

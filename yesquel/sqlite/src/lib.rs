@@ -37,6 +37,7 @@ pub use address::{
 pub use copies::{CopyFault, copy_faults, has_schema};
 pub use last_error::SqlErrorKind;
 pub use secrets::{Credential, Secrets};
+pub use stores::{Connector, set_connector};
 pub use trees::{DatabaseTrees, TreeCosts};
 pub use yesquel::ServerEncryption;
 

@@ -4,7 +4,7 @@
 //! The cache is assumed to be valid, and the first request of a transaction verifies it
 //! (`docs/yesquel/sql.md`).
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use yesquel::{Database, Error, Map, MapCopies, Proof, Timestamp, Transaction};
 
 /// Key of a schema's meta values.
@@ -58,8 +58,8 @@ struct CachedSchema {
     values: Option<MetaValues>,
     /// Moment at which the values were verified.
     verified_at: Option<u64>,
-    /// Snapshot at which they were verified, and when that was.
-    proved: Option<(Timestamp, Instant)>,
+    /// Snapshot at which they were verified, and the store's uptime then.
+    proved: Option<(Timestamp, Duration)>,
     /// A proof is requested in the open transaction.
     is_proof_requested: bool,
     /// Number of the connection's databases in a transaction.
@@ -199,11 +199,12 @@ impl SchemaCache {
         self.0.iter().any(|known| known.is_proof_requested)
     }
 
-    /// Takes the outcomes of proofs. Returns whether all schemas are as cached.
+    /// Takes the outcomes of proofs, at an uptime of the store. Returns whether all schemas are as cached.
     pub(crate) fn take_proofs(
         &mut self,
         transaction: &mut Transaction<'_>,
         moment: u64,
+        uptime: impl Fn() -> Duration,
     ) -> Result<bool, Error> {
         let mut is_right = true;
         for known in self.0.iter_mut().filter(|known| known.is_proof_requested) {
@@ -216,18 +217,18 @@ impl SchemaCache {
                 }
             }
             (known.verified_at, known.is_proof_requested) = (Some(moment), false);
-            known.proved = transaction.snapshot().map(|snapshot| (snapshot, Instant::now()));
+            known.proved = transaction.snapshot().map(|snapshot| (snapshot, uptime()));
         }
         Ok(is_right)
     }
 
-    /// Returns a snapshot at which all schemas in use were verified, if that was recent enough for
+    /// Returns a snapshot at which all schemas in use were verified, if that is recent enough for
     /// the server to check what has changed since.
-    pub(crate) fn proved_since(&self) -> Option<Timestamp> {
+    pub(crate) fn proved_since(&self, uptime: Duration) -> Option<Timestamp> {
         let mut oldest = None;
         for known in self.0.iter().filter(|known| known.is_proof_requested) {
             let (snapshot, at) = known.proved?;
-            if at.elapsed() > RECENT {
+            if uptime.saturating_sub(at) > RECENT {
                 return None;
             }
             oldest = oldest.into_iter().chain([snapshot]).min();

@@ -8,12 +8,8 @@
 
 use crate::{code::ResultCode, key::Field, record::RecordFields};
 use self_cell::self_cell;
-use std::{
-    fmt,
-    hash::{BuildHasher, RandomState},
-    ops::Range,
-};
-use yesquel::{Database, Map, PendingNumbers};
+use std::{fmt, ops::Range};
+use yesquel::{Database, Map, PendingNumbers, Store};
 
 /// Row of `sqlite_sequence`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -83,10 +79,9 @@ pub(crate) struct SequenceRow<'a> {
 /// Tree of `sqlite_sequence`, and a counter there: each database of a connection has its own.
 pub(crate) type Counter = (u64, i64);
 
-/// Draws a random counter name.
-pub(crate) fn fresh_counter() -> i64 {
-    // The standard library seeds its hashes randomly.
-    (RandomState::new().hash_one(0) >> 2) as i64 | 1 << 61
+/// Draws the name of a counter.
+pub(crate) fn fresh_counter(store: &Store) -> i64 {
+    (store.draw_number() >> 2) as i64 | 1 << 61
 }
 
 /// Numbers that a transaction has taken from a counter.

@@ -212,13 +212,13 @@ impl SqlSession {
             return Err(lost);
         }
         let Some(open) = &mut self.open else { return Err(ResultCode::INTERNAL) };
-        let (schemas, moment) = (&mut self.schemas, self.moment);
+        let (schemas, moment, shared) = (&mut self.schemas, self.moment, &self.shared);
         let outcome = open.with_dependent_mut(|_, running| {
             let transaction = running.as_mut()?;
             let outcome = act(transaction);
             // Mostly the outcome is known already.
             let is_right = if schemas.is_proof_requested() {
-                schemas.take_proofs(transaction, moment)
+                schemas.take_proofs(transaction, moment, || shared.uptime())
             } else {
                 Ok(true)
             };
@@ -502,7 +502,8 @@ impl SqlSession {
         }
         self.shared.check_process()?;
         let _waits = self.waits();
-        let outcome = match self.schemas.is_proof_requested().then(|| self.schemas.proved_since()) {
+        let is_asked = self.schemas.is_proof_requested();
+        let outcome = match is_asked.then(|| self.schemas.proved_since(self.shared.uptime())) {
             // The transaction has read nothing that a proof could go with.
             Some(Some(since)) => match self.commit_guarded(Some(since)) {
                 Err(Error::Conflict(_) | Error::SnapshotTooOld(_) | Error::Disconnected(_)) => {

@@ -3,7 +3,7 @@
 //! The server visits all its nodes to tell the bytes of its trees. So a process keeps the answer,
 //! and adds what its own transactions have written since.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Shortest time for which an answer of the server is used.
 const AGE_MIN: Duration = Duration::from_secs(1);
@@ -31,18 +31,18 @@ impl DatabaseSize {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SizeEstimate {
     size: DatabaseSize,
-    until: Instant,
+    until: Duration,
 }
 
 impl SizeEstimate {
     /// Returns the estimate of an answer that was requested and received at these times.
-    pub(crate) fn new(size: DatabaseSize, requested: Instant, received: Instant) -> SizeEstimate {
-        let took = received.saturating_duration_since(requested);
+    pub(crate) fn new(size: DatabaseSize, requested: Duration, received: Duration) -> SizeEstimate {
+        let took = received.saturating_sub(requested);
         SizeEstimate { size, until: received + AGE_MIN.max(took.saturating_mul(AGE_PER_REQUEST)) }
     }
 
     /// Returns the size unless the server must be asked again.
-    pub(crate) fn size(&self, now: Instant) -> Option<DatabaseSize> {
+    pub(crate) fn size(&self, now: Duration) -> Option<DatabaseSize> {
         (now < self.until).then_some(self.size)
     }
 
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn an_answer_is_used_for_a_second_or_for_fifty_times_its_duration() {
         let size = DatabaseSize { bytes: 10 * PAGE, trees: 2 };
-        let begin = Instant::now();
+        let begin = Duration::from_secs(1);
         for (took, used) in [(0, 1000), (20, 1000), (100, 5000)] {
             let received = begin + Duration::from_millis(took);
             let estimate = SizeEstimate::new(size, begin, received);
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn own_writes_are_added() {
-        let begin = Instant::now();
+        let begin = Duration::from_secs(1);
         let mut estimate = SizeEstimate::new(DatabaseSize { bytes: 10 * PAGE, trees: 2 }, begin, begin);
         estimate.grow(3 * PAGE as i64);
         let size = estimate.size(begin).unwrap();

@@ -13,13 +13,13 @@ use std::{
     collections::HashMap,
     path::PathBuf,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
     time::{Duration, Instant},
 };
-use yesquel::{Addresses, Error, LogOptions, Store, fork};
+use yesquel::{Addresses, Error, LogOptions, SocketOptions, Store, fork};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum StoreKey {
@@ -102,6 +102,11 @@ impl StoreRef {
         &self.common().store
     }
 
+    /// Returns the time of a monotonic clock.
+    pub(crate) fn uptime(&self) -> Duration {
+        self.store().uptime()
+    }
+
     /// Returns the row numbers of the process.
     pub(crate) fn rows(&self) -> MutexGuard<'_, RowNumbers> {
         self.common().rows.lock().unwrap_or_else(PoisonError::into_inner)
@@ -126,15 +131,15 @@ impl StoreRef {
     }
 
     /// Returns the size of the database with these meta values, unless the server must be asked.
-    pub(crate) fn known_size(&self, cookies: u64, now: Instant) -> Option<DatabaseSize> {
-        self.sizes()?.get(&cookies)?.size(now)
+    pub(crate) fn known_size(&self, cookies: u64) -> Option<DatabaseSize> {
+        self.sizes()?.get(&cookies)?.size(self.uptime())
     }
 
-    /// Notes a size that was requested at a time and has just been received.
-    pub(crate) fn note_size(&self, cookies: u64, size: DatabaseSize, requested: Instant) {
+    /// Notes a size that was requested at an [uptime](Self::uptime) and has just been received.
+    pub(crate) fn note_size(&self, cookies: u64, size: DatabaseSize, requested: Duration) {
         self.common().has_sizes.store(true, Ordering::Relaxed);
         if let Some(mut sizes) = self.sizes() {
-            sizes.insert(cookies, SizeEstimate::new(size, requested, Instant::now()));
+            sizes.insert(cookies, SizeEstimate::new(size, requested, self.uptime()));
         }
     }
 
@@ -224,6 +229,26 @@ fn close_idle() {
     }
 }
 
+/// Connects to servers in the program's own way.
+#[doc(hidden)]
+pub type Connector = fn(&Addresses, SocketOptions) -> Result<Store, Error>;
+
+static CONNECTOR: OnceLock<Connector> = OnceLock::new();
+
+/// Sets how this process connects to servers from now on, instead of by sockets: for simulations. Such
+/// a store is closed with its last connection. Returns whether this was the first call, which counts.
+#[doc(hidden)]
+pub fn set_connector(connector: Connector) -> bool {
+    CONNECTOR.set(connector).is_ok()
+}
+
+fn connect(servers: &Addresses, options: SocketOptions) -> Result<Store, Error> {
+    match CONNECTOR.get() {
+        Some(connector) => connector(servers, options),
+        None => Store::connect_any(servers, options),
+    }
+}
+
 /// Returns the store of an address.
 pub(crate) fn store_of(address: &DatabaseAddress) -> Result<StoreRef, Error> {
     let shared = shared_of(address)?;
@@ -262,7 +287,7 @@ fn shared_of(address: &DatabaseAddress) -> Result<StoreRef, Error> {
                 options.timeout = *timeout;
                 options.connect_timeout = *timeout;
             }
-            let connected = Store::connect_any(servers, options)?;
+            let connected = connect(servers, options)?;
             connected.set_watching(*watches);
             open = open_stores();
             if let Some(store) = open.get_or_insert_default().find(&which) {
@@ -274,7 +299,7 @@ fn shared_of(address: &DatabaseAddress) -> Result<StoreRef, Error> {
             connected
         }
     };
-    let store = SharedStore::new(store, matches!(which, StoreKey::Server(..)));
+    let store = SharedStore::new(store, matches!(which, StoreKey::Server(..)) && CONNECTOR.get().is_none());
     let open = &mut open.get_or_insert_default().known;
     open.retain(|_, store| store.strong_count() > 0);
     // The full name of a new folder is known only now.

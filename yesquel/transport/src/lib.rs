@@ -3,11 +3,13 @@
 //! process.
 
 mod group_route;
+mod object;
 mod socket;
 mod wait;
 mod watch_link;
 
 pub use group_route::{GroupRoute, repeat_corrected};
+pub use object::{ObjectCall, TransportObject};
 pub use socket::{
     Address, AddressError, Addresses, ConnectError, ConnectStep, DEFAULT_PORT, KnownCluster, SocketOptions,
     SocketTransport,

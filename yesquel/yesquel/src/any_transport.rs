@@ -1,9 +1,12 @@
-//! Transport to an embedded server or to servers at addresses.
+//! Transport to an embedded server, to servers at addresses, or the program's own.
 
 use std::{future::Future, sync::Arc, time::Duration};
 use yesquel_embedded::EmbeddedServer;
 use yesquel_model::{ServerId, Timestamp};
-use yesquel_transport::{HeartbeatSource, LostCall, ReplyHandler, SeeEvent, SocketTransport, Transport};
+use yesquel_transport::{
+    HeartbeatSource, LostCall, ObjectCall, ReplyHandler, SeeEvent, SocketTransport, Transport,
+    TransportObject,
+};
 use yesquel_wire::Correction;
 
 #[derive(Debug, Clone)]
@@ -12,12 +15,14 @@ pub(crate) enum AnyTransport {
     Sockets(SocketTransport),
     /// A server in this process, and the others of its cluster.
     Member(EmbeddedServer, SocketTransport),
+    Object(Arc<dyn TransportObject>),
 }
 
 /// The transport to a group.
 enum Way<'a> {
     Embedded(&'a EmbeddedServer),
     Sockets(&'a SocketTransport),
+    Object(&'a dyn TransportObject),
 }
 
 impl AnyTransport {
@@ -26,6 +31,7 @@ impl AnyTransport {
             AnyTransport::Embedded(embedded) => Way::Embedded(embedded),
             AnyTransport::Member(embedded, _) if embedded.server() == group => Way::Embedded(embedded),
             AnyTransport::Sockets(sockets) | AnyTransport::Member(_, sockets) => Way::Sockets(sockets),
+            AnyTransport::Object(object) => Way::Object(&**object),
         }
     }
 
@@ -34,14 +40,16 @@ impl AnyTransport {
         match self {
             AnyTransport::Embedded(embedded) | AnyTransport::Member(embedded, _) => Way::Embedded(embedded),
             AnyTransport::Sockets(sockets) => Way::Sockets(sockets),
+            AnyTransport::Object(object) => Way::Object(&**object),
         }
     }
 }
 
-/// Call by either transport.
-enum EitherCall<A, B> {
+/// Call by any of the transports.
+enum AnyCall<'a, A, B> {
     Embedded(A),
     Sockets(B),
+    Object(ObjectCall<'a>),
 }
 
 impl Transport for AnyTransport {
@@ -52,13 +60,15 @@ impl Transport for AnyTransport {
     ) -> impl Future<Output = Result<Vec<u8>, LostCall>> + use<'a> {
         // The request is sent now, not when the future is first polled.
         let call = match self.to(server) {
-            Way::Embedded(embedded) => EitherCall::Embedded(embedded.call(server, request)),
-            Way::Sockets(sockets) => EitherCall::Sockets(sockets.call(server, request)),
+            Way::Embedded(embedded) => AnyCall::Embedded(embedded.call(server, request)),
+            Way::Sockets(sockets) => AnyCall::Sockets(sockets.call(server, request)),
+            Way::Object(object) => AnyCall::Object(object.call(server, request)),
         };
         async move {
             match call {
-                EitherCall::Embedded(call) => call.await,
-                EitherCall::Sockets(call) => call.await,
+                AnyCall::Embedded(call) => call.await,
+                AnyCall::Sockets(call) => call.await,
+                AnyCall::Object(call) => call.await,
             }
         }
     }
@@ -69,13 +79,15 @@ impl Transport for AnyTransport {
         request: &[u8],
     ) -> impl Future<Output = Result<Vec<u8>, LostCall>> {
         let call = match self.to(server) {
-            Way::Embedded(embedded) => EitherCall::Embedded(embedded.call_unordered(server, request)),
-            Way::Sockets(sockets) => EitherCall::Sockets(sockets.call_unordered(server, request)),
+            Way::Embedded(embedded) => AnyCall::Embedded(embedded.call_unordered(server, request)),
+            Way::Sockets(sockets) => AnyCall::Sockets(sockets.call_unordered(server, request)),
+            Way::Object(object) => AnyCall::Object(object.call(server, request)),
         };
         async move {
             match call {
-                EitherCall::Embedded(call) => call.await,
-                EitherCall::Sockets(call) => call.await,
+                AnyCall::Embedded(call) => call.await,
+                AnyCall::Sockets(call) => call.await,
+                AnyCall::Object(call) => call.await,
             }
         }
     }
@@ -84,6 +96,7 @@ impl Transport for AnyTransport {
         match self.to(server) {
             Way::Embedded(embedded) => embedded.send(server, request, handler),
             Way::Sockets(sockets) => sockets.send(server, request, handler),
+            Way::Object(object) => object.send(server, request, handler),
         }
     }
 
@@ -91,20 +104,21 @@ impl Transport for AnyTransport {
         match self.to(server) {
             // Its reads cost no round trip.
             Way::Embedded(_) => false,
+            Way::Object(_) => false,
             Way::Sockets(sockets) => sockets.can_watch(server),
         }
     }
 
     async fn ask_watching(&self, server: ServerId, request: &[u8], see: SeeEvent<'_>) -> Option<Vec<u8>> {
         match self.to(server) {
-            Way::Embedded(_) => None,
+            Way::Embedded(_) | Way::Object(_) => None,
             Way::Sockets(sockets) => sockets.ask_watching(server, request, see).await,
         }
     }
 
     fn take_notices(&self, server: ServerId, see: SeeEvent<'_>) -> bool {
         match self.to(server) {
-            Way::Embedded(_) => false,
+            Way::Embedded(_) | Way::Object(_) => false,
             Way::Sockets(sockets) => sockets.take_notices(server, see),
         }
     }
@@ -123,7 +137,7 @@ impl Transport for AnyTransport {
 
     fn is_connected(&self) -> bool {
         match self.own() {
-            Way::Embedded(_) => true,
+            Way::Embedded(_) | Way::Object(_) => true,
             Way::Sockets(sockets) => sockets.is_connected(),
         }
     }
@@ -132,6 +146,15 @@ impl Transport for AnyTransport {
         match self.to(group) {
             Way::Embedded(embedded) => embedded.correct(group, correction),
             Way::Sockets(sockets) => sockets.correct(group, correction),
+            Way::Object(object) => object.correct(group, correction),
+        }
+    }
+
+    async fn pause(&self, time: Duration) {
+        match self.own() {
+            Way::Embedded(embedded) => embedded.pause(time).await,
+            Way::Sockets(sockets) => sockets.pause(time).await,
+            Way::Object(object) => object.pause(time).await,
         }
     }
 
@@ -139,6 +162,7 @@ impl Transport for AnyTransport {
         match self.own() {
             Way::Embedded(embedded) => embedded.home_group(),
             Way::Sockets(sockets) => sockets.home_group(),
+            Way::Object(object) => object.membership().home_group,
         }
     }
 
@@ -146,6 +170,7 @@ impl Transport for AnyTransport {
         match self.own() {
             Way::Embedded(embedded) => embedded.uptime(),
             Way::Sockets(sockets) => sockets.uptime(),
+            Way::Object(object) => object.uptime(),
         }
     }
 
@@ -153,6 +178,7 @@ impl Transport for AnyTransport {
         match self.own() {
             Way::Embedded(embedded) => embedded.clock(),
             Way::Sockets(sockets) => sockets.clock(),
+            Way::Object(object) => object.clock(),
         }
     }
 
@@ -161,6 +187,7 @@ impl Transport for AnyTransport {
         match self.own() {
             Way::Embedded(embedded) => embedded.set_heartbeat_source(heartbeats),
             Way::Sockets(sockets) => sockets.set_heartbeat_source(heartbeats),
+            Way::Object(object) => object.set_heartbeat_source(heartbeats),
         }
     }
 }

@@ -176,6 +176,10 @@ pub enum Error {
     /// The clock of the server's machine differs from those of the other servers: it serves nothing.
     #[error("{0}")]
     ClockDiffers(Refusal),
+    /// The clock of the server's machine is far behind that of another server which this client has used:
+    /// the server answers this client when its clock has come near.
+    #[error("{0}")]
+    ClockBehind(Refusal),
     /// The server did not answer. The operation had no effect.
     #[error("{0}")]
     Unavailable(String),
@@ -289,6 +293,7 @@ impl From<Refusal> for Error {
             Refusal::DiskFull => Error::DiskFull(refusal),
             Refusal::Exists(_) => Error::Exists,
             Refusal::ClockDiffers { .. } => Error::ClockDiffers(refusal),
+            Refusal::TooFarAhead(_) => Error::ClockBehind(refusal),
             other => Error::Internal(other.to_string()),
         }
     }

@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     ops::RangeBounds,
-    time::{Duration, Instant},
+    time::Duration,
 };
 use yesquel_client::{LeaseHolder, LeaseRanges, RequestError};
 use yesquel_model::{KeyRange, NodeId, ServerId};
@@ -268,7 +268,8 @@ fn wait_in_order(
     (time, timeout): (Duration, Duration),
     order: LeaseOrder,
 ) -> Result<(), Error> {
-    let (client, until) = (database.trees().client(), Instant::now() + timeout);
+    let client = database.trees().client();
+    let until = client.uptime().saturating_add(timeout);
     let by_server = ranges_by_server(ranges);
     if order == LeaseOrder::Parallel
         && by_server.len() > 1
@@ -278,7 +279,7 @@ fn wait_in_order(
     }
     for (server, ranges) in by_server {
         loop {
-            let wait = until.saturating_duration_since(Instant::now()).min(WAIT_MAX);
+            let wait = until.saturating_sub(client.uptime()).min(WAIT_MAX);
             match block_on(client.lease(server, holder, ranges.clone(), time, wait)).map_err(Error::from) {
                 Ok(()) => break,
                 Err(Error::Leased(_)) if !wait.is_zero() => {

@@ -71,7 +71,7 @@ pub use yesquel_server::{
 };
 pub use yesquel_transport::{
     Address, AddressError, Addresses, CancelCheck, CancelGuard, ConnectError, ConnectStep, DEFAULT_PORT,
-    SocketOptions, check_cancelled, was_cancelled,
+    SocketOptions, TransportObject, check_cancelled, was_cancelled,
 };
 pub use yesquel_tree::{SearchCounts, TreeCounts, TreeFault};
 pub use yesquel_wire::{

@@ -3,16 +3,25 @@
 use crate::{
     Error, Map,
     any_transport::AnyTransport,
+    catalog::catalog_tree,
     host::{Host, client_number},
 };
 use serde::de::DeserializeOwned;
-use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 use yesquel_client::{Client, SentCounts};
 use yesquel_engine::Caller;
 use yesquel_engine::EngineSettings;
 use yesquel_model::{ClusterId, ClusterMembership, NodeId, ServerId, TreeId};
 use yesquel_server::{DataFolder, LogOptions, ReplySink, WallTime};
-use yesquel_transport::{Address, SocketOptions, SocketTransport, block_on};
+use yesquel_transport::{Address, SocketOptions, SocketTransport, TransportObject, block_on};
 use yesquel_tree::{SearchCounts, Tree, Trees};
 use yesquel_wire::{
     machines::{MachineCommand, ManagementReply},
@@ -34,12 +43,25 @@ pub(crate) struct StoreInner {
     pub(crate) membership: ClusterMembership,
     /// The server, if it is in this process. Declared after the trees, to be dropped after them.
     host: Option<Arc<Host>>,
+    /// The client's number, and how many numbers were drawn from it.
+    drawn: (u64, AtomicU64),
 }
 
 /// Place of databases. Clones share it, also between threads.
 #[derive(Debug, Clone)]
 pub struct Store {
     pub(crate) inner: Arc<StoreInner>,
+}
+
+/// 2^64 over the golden ratio: steps that spread over all numbers.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The finalizer of splitmix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators",
+/// OOPSLA 2014).
+fn scrambled(number: u64) -> u64 {
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
 }
 
 /// Decodes a server's status.
@@ -81,8 +103,7 @@ impl Store {
         host.transport().core().close_watches();
         let (server, transport) = (host.server(), host.transport.clone());
         let membership = host.transport().core().membership();
-        let trees = Trees::new(Client::new(transport, client_number()));
-        Store { inner: Arc::new(StoreInner { trees, server, membership, host: Some(host) }) }
+        Store::around(transport, client_number(), server, membership, Some(host))
     }
 
     /// Connects to a server, and by it to its cluster. All threads of the process share one
@@ -98,8 +119,38 @@ impl Store {
         let sockets = SocketTransport::connect_any(addresses, client, options)?;
         let server = sockets.servers().next().unwrap_or_default();
         let membership = sockets.membership();
-        let trees = Trees::new(Client::new(AnyTransport::Sockets(sockets), client));
-        Ok(Store { inner: Arc::new(StoreInner { trees, server, membership, host: None }) })
+        Ok(Store::around(AnyTransport::Sockets(sockets), client, server, membership, None))
+    }
+
+    /// Creates a store over a program's own transport, as the client of a number, which no other client,
+    /// past or present, may have.
+    pub fn with_transport(transport: Arc<dyn TransportObject>, client: u64) -> Store {
+        let membership = transport.membership();
+        Store::around(AnyTransport::Object(transport), client, membership.home_group, membership, None)
+    }
+
+    fn around(
+        transport: AnyTransport,
+        client: u64,
+        server: ServerId,
+        membership: ClusterMembership,
+        host: Option<Arc<Host>>,
+    ) -> Store {
+        let (trees, drawn) = (Trees::new(Client::new(transport, client)), (client, AtomicU64::new(0)));
+        Store { inner: Arc::new(StoreInner { trees, server, membership, host, drawn }) }
+    }
+
+    /// Draws a number that no client draws again, except by chance: 64 bits that follow from the
+    /// client's number. They are no secret.
+    pub fn draw_number(&self) -> u64 {
+        let (client, drawn) = &self.inner.drawn;
+        scrambled(client.wrapping_add(drawn.fetch_add(1, Relaxed).wrapping_mul(GOLDEN)))
+    }
+
+    /// Creates the catalog of the cluster at its home group, if it does not exist. Servers do that when
+    /// they start.
+    pub fn create_catalog(&self) -> Result<(), Error> {
+        Ok(block_on(self.inner.trees.create_if_missing(catalog_tree(self.home_group())))?)
     }
 
     /// Returns the server, if it is in this process.
@@ -148,6 +199,11 @@ impl Store {
     /// Returns the number and sizes of the messages exchanged with servers.
     pub fn sent(&self) -> SentCounts {
         self.inner.trees.client().counters().counts()
+    }
+
+    /// Returns the time of the monotonic clock by which leases and timeouts are counted.
+    pub fn uptime(&self) -> Duration {
+        self.inner.trees.client().uptime()
     }
 
     /// Returns the status of the server that was connected to.

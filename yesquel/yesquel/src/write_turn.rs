@@ -1,10 +1,7 @@
 //! Writes that wait for leases of others: after a refusal they queue for leases of their own.
 
 use crate::{Database, Error, Transaction, lease::wait_for_leases};
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, time::Duration};
 use yesquel_client::LeaseHolder;
 use yesquel_model::{KeyRange, NodeId};
 use yesquel_transport::block_on;
@@ -23,14 +20,14 @@ struct WriteTurn<'a> {
 }
 
 impl<'a> WriteTurn<'a> {
-    /// Waits for leases of the given ranges.
+    /// Waits for leases of the given ranges until an uptime of the client.
     fn wait(
         database: &'a Database,
         ranges: BTreeMap<NodeId, KeyRange>,
-        until: Instant,
+        until: Duration,
     ) -> Result<WriteTurn<'a>, Error> {
         let turn = WriteTurn { database, holder: database.trees().client().new_lease_holder(), ranges };
-        let rest = until.saturating_duration_since(Instant::now());
+        let rest = until.saturating_sub(database.trees().client().uptime());
         wait_for_leases(database, turn.ranges.clone(), &turn.holder, TURN_TIME, rest)?;
         Ok(turn)
     }
@@ -82,9 +79,10 @@ pub(crate) fn retry_write<T>(
         transaction.rollback();
         // Before it waits for others.
         drop(turn.take());
-        let until = *until.get_or_insert_with(|| Instant::now() + LEASE_TIMEOUT);
+        let now = database.trees().client().uptime();
+        let until = *until.get_or_insert(now.saturating_add(LEASE_TIMEOUT));
         // Without a range to queue for, another transaction of the caller was refused.
-        if touched.is_empty() || Instant::now() >= until {
+        if touched.is_empty() || now >= until {
             return Err(error);
         }
         turn = Some(WriteTurn::wait(database, touched, until)?);

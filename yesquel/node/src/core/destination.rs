@@ -5,7 +5,7 @@ use crate::ReplySink;
 use yesquel_engine::{AddressedReply, Caller, ReplyDurability};
 use yesquel_model::{GroupEpoch, ServerId};
 use yesquel_wire::{
-    Destination, GroupLocation, Reply,
+    Destination, GroupLocation, Malformed, Reply, Request,
     status::{DirectoryStatus, GroupStatus, MachineState},
 };
 
@@ -53,6 +53,21 @@ impl GroupCore {
         groups.sort_by_key(|known| known.group);
         let (version, machines) = (self.locations.version(), self.locations.machines().to_vec());
         DirectoryStatus { groups, version, machines }
+    }
+
+    /// Returns the report that answers a question about trees or the directory; `None`: the question is
+    /// about the server as a whole.
+    pub fn inspect(&self, request: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
+        let report = match Request::decode(request)? {
+            Request::Inspect { tree: Some(tree) } => serde_json::to_vec(&self.engine.nodes_of(tree, None)),
+            Request::InspectAfter { node } => {
+                serde_json::to_vec(&self.engine.nodes_of(node.tree, Some(node)))
+            }
+            Request::Directory => serde_json::to_vec(&self.directory()),
+            _ => return Ok(None),
+        };
+        // Numbers and strings always convert to JSON.
+        Ok(Some(report.unwrap_or_default()))
     }
 
     /// Takes a copy of the directory, which was read from the home group.

@@ -500,7 +500,7 @@ impl Cluster {
 }
 
 /// A call that is lost.
-pub(super) fn lost(server: ServerId) -> LostCall {
+pub(crate) fn lost(server: ServerId) -> LostCall {
     let (place, why) = (format!("server {}", server.0), "simulated".to_owned());
     LostCall { place, cause: LossCause::Other, why }
 }

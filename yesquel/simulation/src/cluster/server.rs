@@ -25,7 +25,7 @@ use yesquel_node::{
 };
 use yesquel_seeds::Random;
 use yesquel_transport::HeartbeatSource;
-use yesquel_wire::{ClientHeartbeat, Decision, Destination, Malformed, Request, SettledReport};
+use yesquel_wire::{ClientHeartbeat, Decision, Destination, Malformed, Reply, Request, SettledReport};
 
 const TICK_US: u64 = 50_000;
 /// Ticks from one comparison of a server's engine with the one made again to the next.
@@ -304,6 +304,9 @@ impl Cluster {
         if let Some(numbers) = &mut self.numbers {
             numbers.note(request);
         }
+        if Request::inspects(request) {
+            return self.inspect(at, caller, request);
+        }
         let now_ms = self.wall_clock(at).uptime_ms;
         self.servers[at].laws.on_request(now_ms, caller, request);
         let waits = self.step(at, |running, now, sink| {
@@ -323,6 +326,18 @@ impl Cluster {
         {
             self.servers[at].laws.paths.on_wait(request, is_queued);
         }
+    }
+
+    /// Answers a question about trees or the directory.
+    fn inspect(&mut self, at: usize, caller: Caller, request: &[u8]) {
+        self.step(at, |running, _, sink| {
+            let Ok(Some(report)) = running.core.inspect(request) else {
+                panic!("no report answers {:?}", Request::decode(request))
+            };
+            let mut reply = Vec::new();
+            Reply::Report(&report).write(&mut reply);
+            sink.deliver(caller, &reply);
+        });
     }
 
     /// Handles a request of a connection, which names a group.

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 use yesquel_engine::Caller;
-use yesquel_model::{ServerId, Timestamp};
+use yesquel_model::{ClusterId, ClusterMembership, ServerId, Timestamp};
 use yesquel_transport::{
     HeartbeatSource, LostCall, ReplyHandler, SeeEvent, Transport, WatchEvent, WatchLink, WatchRequest,
 };
@@ -69,6 +69,12 @@ impl ServerWatch {
 impl Network {
     pub(crate) fn new(cluster: &SharedCluster, peer: usize) -> Network {
         Network { cluster: Rc::clone(cluster), peer, watches: Rc::default() }
+    }
+
+    /// The cluster, and the group that has its catalog and counters.
+    pub fn membership(&self) -> ClusterMembership {
+        let home_group = self.cluster.borrow().home_group();
+        ClusterMembership { cluster: ClusterId::from_random([1; 16]), home_group }
     }
 
     fn with_watch<T>(&self, server: ServerId, act: impl FnOnce(&mut ServerWatch) -> T) -> T {

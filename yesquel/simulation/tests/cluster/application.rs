@@ -3,22 +3,20 @@
 use crate::{
     clients::{observe, work},
     laws::check_laws,
+    maintenance::maintain,
     steps::{PERMANENT, SLOTS, Step},
     workload::{SharedWorkload, WorkCounts, Workload},
 };
-use std::{cell::RefCell, ops::ControlFlow, rc::Rc, time::Duration};
-use yesquel_client::{Client, CommitError, RequestError};
-use yesquel_engine::Techniques;
-use yesquel_model::{Refusal, ServerId};
-use yesquel_node::{Maintainer, MaintenanceStep};
+use std::{cell::RefCell, rc::Rc, time::Duration};
+use yesquel_client::Client;
+use yesquel_model::ServerId;
+use yesquel_node::MaintenanceStep;
 use yesquel_simulation::{
     Application, Cluster, EventCounts, InjectedFault, LocalTransport, Network, SERVERS_MAX, SharedCluster,
-    TASKS, TASKS_PER_PROCESS, TaskFuture, next_work, run,
+    TASKS, TASKS_PER_PROCESS, TaskFuture, run,
 };
-use yesquel_tree::{Tree, TreeError, Trees, ValuePlacement, WatchLimits};
+use yesquel_tree::{Tree, Trees, ValuePlacement, WatchLimits};
 
-/// Rounds of background work without a wait, after which splits count as endless.
-const ROUNDS_MAX: usize = 200;
 /// Limits of a process that soon has as many watched leaves as it may.
 const FEW_WATCHES: WatchLimits =
     WatchLimits { bytes_max: 2_000, leaves_max: 3, kept_for: Duration::from_millis(300), reads_max: 64 };
@@ -77,7 +75,14 @@ impl Application for TreeClients {
 
     fn background(&self, server: usize, transport: LocalTransport, client: u64) -> Option<TaskFuture> {
         let (cluster, workload) = (Rc::clone(&self.cluster), Rc::clone(&self.workload));
-        Some(Box::pin(maintain(cluster, workload, server, transport, client)))
+        Some(Box::pin(maintain(cluster, server, transport, client, move |step| {
+            let counts = &mut workload.borrow_mut().counts;
+            match step {
+                MaintenanceStep::Split => counts.splits += 1,
+                MaintenanceStep::LoadSplit => counts.load_splits += 1,
+                MaintenanceStep::Removal => counts.removals += 1,
+            }
+        })))
     }
 
     fn observe(&self, network: Network, client: u64) -> TaskFuture {
@@ -89,71 +94,6 @@ impl Application for TreeClients {
         let live = self.workload.borrow().history.verify(&cluster.logs());
         check_laws(cluster, &live, when);
     }
-}
-
-/// Splits nodes of a server and removes empty ones, as its maintenance thread does.
-async fn maintain(
-    cluster: SharedCluster,
-    workload: SharedWorkload,
-    server: usize,
-    transport: LocalTransport,
-    client: u64,
-) {
-    let client = Client::new(transport, client);
-    let maintainer = Maintainer::new(client, ServerId(server as u16), Techniques::default());
-    let plan = |node| {
-        let plan = cluster.borrow_mut().engine(server).map(|engine| engine.split_plan(node));
-        plan.unwrap_or_default()
-    };
-    let mut rounds = 0;
-    loop {
-        let (work, waited) = next_work(&cluster, server).await;
-        rounds = if waited { 0 } else { rounds + 1 };
-        assert!(rounds < ROUNDS_MAX, "server {server}: splits do not end");
-        let performed = maintainer.perform(work, plan, |step, _, result| {
-            let counts = &mut workload.borrow_mut().counts;
-            match step {
-                MaintenanceStep::Split => counts.splits += done(result),
-                MaintenanceStep::LoadSplit => counts.load_splits += done(result),
-                MaintenanceStep::Removal => counts.removals += done(result),
-            }
-            ControlFlow::Continue(())
-        });
-        let _ = performed.await;
-    }
-}
-
-/// Returns the number of changes, 0 or 1. Nodes that cannot change now are left for later.
-fn done(done: Result<bool, TreeError>) -> u64 {
-    let error = match done {
-        Ok(done) => return u64::from(done),
-        Err(error) => error,
-    };
-    let serves_nothing = |error: &RequestError| {
-        matches!(
-            error,
-            // The home group, which numbers the new nodes.
-            RequestError::Lost(_)
-                | RequestError::Refused(
-                    Refusal::DiskFailed
-                        | Refusal::DiskFull
-                        | Refusal::DiskLost
-                        | Refusal::ClockDiffers { .. }
-                )
-        )
-    };
-    let is_expected = match &error {
-        TreeError::Client(error) | TreeError::Commit(CommitError::Unknown(error)) => serves_nothing(error),
-        TreeError::Commit(CommitError::Refused { refusal, .. }) => {
-            matches!(
-                refusal,
-                Refusal::DiskFailed | Refusal::DiskFull | Refusal::DiskLost | Refusal::ClockDiffers { .. }
-            )
-        }
-        _ => false,
-    };
-    assert!(is_expected || error.is_conflict(), "a split fails: {error}");
-    0
 }
 
 /// Runs a list of steps; returns the counts.

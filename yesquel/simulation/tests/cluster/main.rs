@@ -16,6 +16,7 @@ mod contention;
 mod draw;
 mod floating;
 mod laws;
+mod maintenance;
 mod reference;
 mod steps;
 mod watching;

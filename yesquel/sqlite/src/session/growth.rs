@@ -2,7 +2,6 @@
 
 use super::SqlSession;
 use crate::{code::ResultCode, size::DatabaseSize};
-use std::time::Instant;
 use yesquel::{Error, Map};
 
 /// Change of a database's size.
@@ -62,11 +61,11 @@ impl SqlSession {
         self.shared.check_process()?;
         let own = self.growths.iter().find(|growth| growth.cookies == cookies);
         let own = own.map_or(0, |growth| growth.bytes);
-        let size = match self.shared.known_size(cookies.tree(), Instant::now()) {
+        let size = match self.shared.known_size(cookies.tree()) {
             Some(size) => size,
             None => {
                 let _waits = self.waits();
-                let requested = Instant::now();
+                let requested = self.shared.uptime();
                 let size = ask().map_err(|error| self.code_of(&error))?;
                 self.shared.note_size(cookies.tree(), size, requested);
                 size

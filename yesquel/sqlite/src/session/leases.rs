@@ -3,7 +3,7 @@
 
 use super::SqlSession;
 use crate::{code::ResultCode, schema::COOKIES};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use yesquel::{CancelCheck, Lease, Map};
 
 /// Duration of a lease, after which the lease of a silent process expires.
@@ -12,29 +12,30 @@ pub(crate) const LEASE_TIME: Duration = Duration::from_secs(10);
 /// Leases of a connection.
 #[derive(Debug, Default)]
 pub(super) struct SessionLeases {
-    /// Keeps others from writing, with the time when it was last extended.
-    pub(super) held: Option<(Lease, Instant)>,
+    /// Keeps others from writing, with the uptime of the store when it was last extended.
+    pub(super) held: Option<(Lease, Duration)>,
     /// Whether the application has asked for it, by BEGIN IMMEDIATE.
     pub(super) is_explicit: bool,
     /// A request that keeps its place in the server's queue until the next attempt.
     place: Option<Lease>,
     /// The schemas that the next transaction leases first, and until when it waits for that; `None`:
     /// not at all.
-    pub(super) wanted: Option<(Vec<Map>, Option<Instant>)>,
+    pub(super) wanted: Option<(Vec<Map>, Option<Duration>)>,
     /// The last commit had waited for its turn and then lost a race.
-    lost_turn: Option<(Vec<Map>, Instant)>,
+    lost_turn: Option<(Vec<Map>, Duration)>,
 }
 
 impl SessionLeases {
-    fn renew(&mut self, cancel_check: CancelCheck) {
+    /// Extends the lease if that is due. `now` is the uptime of the store.
+    fn renew(&mut self, cancel_check: CancelCheck, now: Duration) {
         if let Some((lease, since)) = &mut self.held
-            && since.elapsed() > LEASE_TIME / 3
+            && now.saturating_sub(*since) > LEASE_TIME / 3
             && {
                 let _waits = cancel_check.begin();
                 lease.renew(LEASE_TIME).is_ok()
             }
         {
-            *since = Instant::now();
+            *since = now;
         }
     }
 }
@@ -55,7 +56,7 @@ impl SqlSession {
         }
         let lease = self.wait_for_lease(cookies, wait)?;
         self.drop_transaction(false);
-        self.leases.held = Some((lease, Instant::now()));
+        self.leases.held = Some((lease, self.shared.uptime()));
         self.leases.is_explicit = false;
         Ok(())
     }
@@ -85,7 +86,7 @@ impl SqlSession {
     pub(super) fn take_wanted_lease(&mut self) {
         self.leases.lost_turn = None;
         let Some((cookies, until)) = self.leases.wanted.take() else { return };
-        let wait = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let wait = until.map(|until| until.saturating_sub(self.shared.uptime()));
         // If another one holds it for longer, the transaction goes on without, and may fail again.
         if self.lease_before_transaction(&cookies, wait.unwrap_or_default()).is_err() {
             self.stop_waiting();
@@ -112,7 +113,9 @@ impl SqlSession {
 
     /// Extends the lease, if there is one.
     pub(crate) fn renew(&mut self) {
-        self.leases.renew(self.cancel_check);
+        if self.leases.held.is_some() {
+            self.leases.renew(self.cancel_check, self.shared.uptime());
+        }
     }
 
     /// Ends the lease of a transaction that ends.
@@ -145,26 +148,26 @@ impl SqlSession {
 
     /// Queues for a lease of its own, and commits under it.
     fn commit_in_turn(&mut self, wait: Duration) -> Result<(), ResultCode> {
-        let (until, held_before) = (Instant::now() + wait, self.leases.held.is_some());
+        let (until, held_before) = (self.shared.uptime().saturating_add(wait), self.leases.held.is_some());
         loop {
             match self.written.clone() {
                 cookies if !cookies.is_empty() && self.leases.held.is_none() => {
-                    let rest = until.saturating_duration_since(Instant::now());
+                    let rest = until.saturating_sub(self.shared.uptime());
                     let lease = self.wait_for_lease(&cookies, rest)?;
                     if let Some(open) = &mut self.open {
                         open.with_dependent_mut(|_, running| {
                             running.as_mut().map(|transaction| transaction.releases(&lease))
                         });
                     }
-                    self.leases.held = Some((lease, Instant::now()));
+                    self.leases.held = Some((lease, self.shared.uptime()));
                     self.leases.is_explicit = false;
                     self.leases.lost_turn = Some((cookies, until));
                 }
                 // The other lease is of rows, taken without SQL.
-                _ => self.lease_written(until.saturating_duration_since(Instant::now()), held_before)?,
+                _ => self.lease_written(until.saturating_sub(self.shared.uptime()), held_before)?,
             }
             match self.try_commit() {
-                Err(ResultCode::BUSY) if Instant::now() < until => {}
+                Err(ResultCode::BUSY) if self.shared.uptime() < until => {}
                 outcome => {
                     // The application may take its time to roll back.
                     if outcome.is_err() && !held_before {

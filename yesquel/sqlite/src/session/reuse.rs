@@ -3,15 +3,15 @@
 
 use super::SqlSession;
 use crate::code::ResultCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Reuse of transactions by a session.
 #[derive(Debug, Default)]
 pub(super) struct TransactionReuse {
     /// Maximum age of a transaction at the beginning of a statement.
     staleness: Duration,
-    /// When the present transaction began, and the number of commits at that time.
-    began: Option<(Instant, u64)>,
+    /// Uptime of the store when the present transaction began, and the number of commits at that time.
+    began: Option<(Duration, u64)>,
     /// Whether all its statements only read, each in a transaction of its own.
     only_reads: bool,
     /// Whether the transaction has no statement and waits for the next one.
@@ -35,14 +35,14 @@ impl SqlSession {
     /// Notes the beginning of a transaction. The snapshot is that of its first read, hence later.
     pub(super) fn note_began(&mut self) {
         let is_used = !self.reuse.staleness.is_zero();
-        self.reuse.began = is_used.then(|| (Instant::now(), self.shared.commits()));
+        self.reuse.began = is_used.then(|| (self.shared.uptime(), self.shared.commits()));
     }
 
     /// Whether the transaction is young enough for another statement, and no connection of this
     /// process has committed since it began.
     fn is_fresh(&self) -> bool {
         self.reuse.began.is_some_and(|(at, commits)| {
-            at.elapsed() < self.reuse.staleness && commits == self.shared.commits()
+            self.shared.uptime().saturating_sub(at) < self.reuse.staleness && commits == self.shared.commits()
         })
     }
 

@@ -46,7 +46,7 @@ impl SqlSession {
                 above = above.max(last.and_then(|(key, _)| row_of(&key)).unwrap_or(0));
                 self.shared.rows().clear_suspicion(map.tree());
                 found.unwrap_or_else(|| {
-                    let counter = fresh_counter();
+                    let counter = fresh_counter(self.database().store());
                     self.drawn.insert((sequences.tree(), name.unwrap_or_default().into()), counter);
                     counter
                 })
@@ -185,7 +185,7 @@ impl SqlSession {
         let stored = self.with(|transaction| transaction.get(map, &of_row(row)))?;
         let named = stored.as_deref().and_then(SequenceEntry::of).and_then(|row| row.counter);
         let drawn = || self.drawn.get(&(map.tree(), new.text().into())).copied();
-        let counter = named.or_else(drawn).unwrap_or_else(fresh_counter);
+        let counter = named.or_else(drawn).unwrap_or_else(|| fresh_counter(self.database().store()));
         if new.last == i64::MAX {
             // A counter cannot pass the largest number; the row records that none is left.
             let record =

@@ -1,0 +1,114 @@
+//! What a seed draws: conditions, faults and transactions.
+
+use crate::steps::{Act, Begin, KEYS, LISTS, Level, Step, WIDE, Work};
+use yesquel_seeds::Random;
+use yesquel_simulation::{InjectedFault, TASKS, draw_faults};
+
+/// Faults of a long run, and its transactions.
+const LONG_FAULTS: usize = 3;
+const LONG_WORK: usize = 300;
+
+/// Draws the steps of a run. With `LONG_SEEDS` set, a run is at least so long, and never calm.
+pub(crate) fn steps(seed: u64) -> Vec<Step> {
+    let mut random = Random::new(seed);
+    let random = &mut random;
+    let is_long = std::env::var_os("LONG_SEEDS").is_some();
+    let mut faults = draw_faults(random);
+    while is_long && faults.iter().filter(|fault| fault.is_adverse()).count() < LONG_FAULTS {
+        faults = draw_faults(random);
+    }
+    let mut steps: Vec<Step> = faults.into_iter().map(Step::Fault).collect();
+    let level = match random.next(5) {
+        0 => Level::Strict,
+        1 => Level::Serializable,
+        _ => Level::Session,
+    };
+    if level != Level::Session {
+        steps.push(Step::Level(level));
+    }
+    // Transactions of few lists meet more often.
+    let keys = if level == Level::Session && random.next(3) > 0 { KEYS } else { 1 };
+    if random.next(3) == 0 {
+        steps.push(Step::Groups(1 + random.next(2) as usize));
+    }
+    let slow = [500, 20_000, 100_000][random.next(3) as usize];
+    // How many transactions in ten change a schema.
+    let changes = [0, 2, 6][random.next(3) as usize];
+    let count = if is_long { LONG_WORK } else { 15 + random.next(45) as usize };
+    for _ in 0..count {
+        let changes = random.next(10) < changes;
+        steps.push(Step::Work(work(random, slow, keys, changes)));
+    }
+    steps
+}
+
+fn work(random: &mut Random, slow: u64, keys: i64, changes: bool) -> Work {
+    let begin = match random.next(6) {
+        0 | 1 if !changes => Begin::Autocommit,
+        2 | 3 if !changes => Begin::Deferred,
+        // Schema changes of deferred transactions often fail.
+        5 if changes => Begin::Deferred,
+        _ => Begin::Immediate,
+    };
+    let mut acts: Vec<Act> = (0..1 + random.next(3)).map(|_| act(random, keys)).collect();
+    if changes {
+        for _ in 0..1 + random.next(3) {
+            let place = random.next(acts.len() as u64 + 1) as usize;
+            acts.insert(place, change(random));
+        }
+    }
+    if begin != Begin::Autocommit && random.next(5) == 0 {
+        let place = random.next(acts.len() as u64) as usize;
+        acts.insert(place, Act::Savepoint);
+        acts.push(Act::RollbackTo);
+    }
+    // By a connection of its own, which would wait for an open transaction.
+    let writes_wide = acts.iter().any(|act| matches!(act, Act::UpdateWide { .. }));
+    let begin = if writes_wide && begin == Begin::Autocommit { Begin::Deferred } else { begin };
+    let (begin, acts) = match changes && random.next(10) == 0 {
+        true => (Begin::Autocommit, vec![Act::AddGroups]),
+        false => (begin, acts),
+    };
+    Work {
+        task: random.next(TASKS as u64) as usize,
+        pause_us: random.next(slow),
+        begin,
+        acts,
+        commits: random.next(10) > 0,
+        reopens: random.next(12) == 0,
+    }
+}
+
+fn act(random: &mut Random, keys: i64) -> Act {
+    let (table, key) = (random.next(LISTS as u64) as usize, random.next(keys as u64) as i64);
+    let value = random.next(20) as i64;
+    match random.next(18) {
+        0..5 => Act::Append { table, key },
+        5..8 => Act::Read { table, key },
+        8 => Act::ReadAll { table },
+        9 | 10 => Act::CompareColumns { table: random.next(WIDE as u64) as usize },
+        11 | 12 => Act::InsertRow { value },
+        13 => Act::UpdateRows { value },
+        14 => Act::DeleteRow { value },
+        16 | 17 => Act::UpdateWide { table: random.next(WIDE as u64) as usize },
+        _ => Act::CompareIndexes,
+    }
+}
+
+fn change(random: &mut Random) -> Act {
+    let table = random.next(WIDE as u64) as usize;
+    match random.next(8) {
+        0..3 => Act::AddColumn { table },
+        3 | 4 => Act::DropColumn { table },
+        5 => Act::Recreate { table },
+        _ => {
+            let table = (random.next(3) > 0).then_some(table);
+            Act::ChangeIndex { table, create: random.next(3) > 0 }
+        }
+    }
+}
+
+/// Whether something can make a transaction fail.
+pub(crate) fn is_disturbed(steps: &[Step]) -> bool {
+    steps.iter().any(|step| matches!(step, Step::Fault(fault) if InjectedFault::is_adverse(fault)))
+}
