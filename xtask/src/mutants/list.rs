@@ -636,7 +636,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "present_not_asked",
-        rule: "compat.md, consistency levels: a strict transaction asks all groups for the present",
+        rule: "cluster/time.md, strict: a strict transaction asks all groups for the present",
         file: "yesquel/sqlite/src/session/groups.rs",
         find: "        if !self.sees_all_commits {\n            return;",
         replace: "        if MUTANT || !self.sees_all_commits {\n            return;",
@@ -644,7 +644,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "serializable_reads_not_guarded",
-        rule: "compat.md, isolation levels: a serializable commit guards what was read",
+        rule: "cluster/time.md, serializable: a serializable commit guards what was read",
         file: "yesquel/sqlite/src/session.rs",
         find: "                if isolation == IsolationLevel::Serializable {\n",
         replace: "                if !MUTANT && isolation == IsolationLevel::Serializable {\n",
