@@ -2,7 +2,7 @@
 
 use crate::steps::{Act, Begin, KEYS, LISTS, Level, Step, WIDE, Work};
 use yesquel_seeds::Random;
-use yesquel_simulation::{InjectedFault, TASKS, draw_faults};
+use yesquel_simulation::{InjectedFault, TASKS, draw_faults, server_count};
 
 /// Faults of a long run, and its transactions.
 const LONG_FAULTS: usize = 3;
@@ -17,6 +17,7 @@ pub(crate) fn steps(seed: u64) -> Vec<Step> {
     while is_long && faults.iter().filter(|fault| fault.is_adverse()).count() < LONG_FAULTS {
         faults = draw_faults(random);
     }
+    let servers = server_count(&faults);
     let mut steps: Vec<Step> = faults.into_iter().map(Step::Fault).collect();
     let level = match random.next(5) {
         0 => Level::Strict,
@@ -25,6 +26,14 @@ pub(crate) fn steps(seed: u64) -> Vec<Step> {
     };
     if level != Level::Session {
         steps.push(Step::Level(level));
+    }
+    if level == Level::Strict && random.next(2) == 0 {
+        // As far apart as clocks of servers that serve may be: a snapshot by one clock then misses what was
+        // committed by another.
+        for server in 0..servers {
+            let ahead_ms = random.next(160) as i64 - 80;
+            steps.push(Step::Fault(InjectedFault::Clock { at_us: 0, server, ahead_ms }));
+        }
     }
     // Transactions of few lists meet more often.
     let keys = if level == Level::Session && random.next(3) > 0 { KEYS } else { 1 };
@@ -37,7 +46,11 @@ pub(crate) fn steps(seed: u64) -> Vec<Step> {
     let count = if is_long { LONG_WORK } else { 15 + random.next(45) as usize };
     for _ in 0..count {
         let changes = random.next(10) < changes;
-        steps.push(Step::Work(work(random, slow, keys, changes)));
+        let work = match level == Level::Strict && random.next(2) == 0 {
+            true => reader_or_writer(random, slow, keys),
+            false => work(random, slow, keys, changes),
+        };
+        steps.push(Step::Work(work));
     }
     steps
 }
@@ -77,6 +90,24 @@ fn work(random: &mut Random, slow: u64, keys: i64, changes: bool) -> Work {
         commits: random.next(10) > 0,
         reopens: random.next(12) == 0,
     }
+}
+
+/// A transaction that reads tables at several groups, or an append in a statement of its own: the reader
+/// must see what was committed before it began.
+fn reader_or_writer(random: &mut Random, slow: u64, keys: i64) -> Work {
+    let first = random.next(LISTS as u64) as usize;
+    let (begin, acts) = match random.next(2) {
+        0 => {
+            let tables = (0..LISTS).map(|table| (first + table) % LISTS);
+            (Begin::Deferred, tables.map(|table| Act::ReadAll { table }).collect())
+        }
+        _ => {
+            let key = random.next(keys as u64) as i64;
+            (Begin::Autocommit, vec![Act::Append { table: first, key }])
+        }
+    };
+    let (task, pause_us) = (random.next(TASKS as u64) as usize, random.next(slow));
+    Work { task, pause_us, begin, acts, commits: true, reopens: false }
 }
 
 fn act(random: &mut Random, keys: i64) -> Act {
