@@ -16,6 +16,7 @@ mod checked_start;
 mod database;
 mod directory;
 mod directory_entries;
+mod directory_proofs;
 mod directory_thread;
 mod error;
 mod fatal;
