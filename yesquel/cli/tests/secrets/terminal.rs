@@ -9,9 +9,7 @@ use std::{path::Path, process::Command};
 use yesquel::{Address, SocketOptions, Store};
 
 fn wait_for_reloads(server: &Process, count: usize) {
-    while server.said().matches("were read again").count() < count {
-        std::thread::yield_now();
-    }
+    server.wait_until(|| server.said().matches("were read again").count() >= count);
 }
 
 fn serve(command: &mut Command, place: &Path) -> Process {
