@@ -1,7 +1,7 @@
 //! Machines that have joined by a token keep the credential of servers in their folders, and rotate it
 //! there.
 
-use crate::{PROGRAM, support::Process};
+use crate::{PROGRAM, support::Process, waiting::wait_until};
 use rustix::process::Signal;
 use std::{
     fs,
@@ -35,7 +35,7 @@ fn states(place: &Path, name: &str) -> String {
 }
 
 fn wait_for_states(server: &Process, place: &Path, name: &str, wanted: &str) {
-    server.wait_until(|| states(place, name) == wanted);
+    wait_until(server, || states(place, name) == wanted);
 }
 
 /// Sends SIGHUP. Returns the line of the log about the reload.
@@ -48,7 +48,7 @@ fn reload(server: &Process) -> String {
     };
     let before = lines().len();
     server.signal(Signal::HUP);
-    server.wait_until(|| lines().len() > before);
+    wait_until(server, || lines().len() > before);
     lines().pop().unwrap()
 }
 
@@ -92,7 +92,7 @@ fn machines_that_have_joined_rotate_the_credential_in_their_folders() {
     let count = || founder.said().matches(proves).count();
     let before = count();
     assert!(reload(&founder).contains("were read again"));
-    founder.wait_until(|| count() > before);
+    wait_until(&founder, || count() > before);
     // A machine that joins meanwhile gets both.
     let fourth = join("d");
     let all = "serving serving removed serving";

@@ -1,6 +1,6 @@
 //! A server in a process of its own, with files of secrets.
 
-use crate::{PROGRAM, certificates::MadeCertificate, support::Process};
+use crate::{PROGRAM, certificates::MadeCertificate, support::Process, waiting::wait_until};
 use rustix::process::Signal;
 use std::{
     collections::BTreeMap,
@@ -134,14 +134,14 @@ impl Machine {
 
     #[track_caller]
     pub(crate) fn wait_until(&self, is_so: impl Fn(&Machine) -> bool) {
-        self.process.wait_until(|| is_so(self));
+        wait_until(&self.process, || is_so(self));
     }
 
     /// Returns its log, once so many lines of it contain a text.
     #[track_caller]
     pub(crate) fn log_with(&self, text: &str, count: u64) -> String {
         let lines = || self.process.said().lines().filter(|line| line.contains(text)).count() as u64;
-        self.process.wait_until(|| lines() >= count);
+        wait_until(&self.process, || lines() >= count);
         self.process.said()
     }
 
@@ -149,7 +149,7 @@ impl Machine {
     #[track_caller]
     fn hang_up(&self, reloads: (u64, u64)) {
         self.process.signal(Signal::HUP);
-        self.process.wait_until(|| {
+        wait_until(&self.process, || {
             let metrics = self.metrics();
             let of = |result: &str| {
                 metrics[&format!("yesquel_secret_reloads_total{{result=\"{result}\"}}")] as u64

@@ -61,20 +61,6 @@ impl Process {
         }
     }
 
-    /// Waits until a condition holds, as long as the process lives.
-    #[track_caller]
-    pub(crate) fn wait_until(&self, mut is_so: impl FnMut() -> bool) {
-        loop {
-            // Its standard error is closed, before the condition is looked at for the last time.
-            let has_ended = self.listener.as_ref().is_none_or(JoinHandle::is_finished);
-            if is_so() {
-                return;
-            }
-            assert!(!has_ended, "the server ended: {}", self.said());
-            thread::yield_now();
-        }
-    }
-
     /// Waits until it and its children have exited.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let status = self.child.wait().unwrap();
