@@ -196,7 +196,7 @@ impl DirectoryThread {
                 entries,
                 renewed,
                 unproved,
-                "the first credential of servers proves the entries of the directory"
+                "the first server credential proves the entries of the directory"
             );
         }
         Ok(renewed > 0)
@@ -207,7 +207,7 @@ impl DirectoryThread {
         if unproved > self.unproved {
             tracing::warn!(
                 entries = unproved,
-                "no accepted credential of servers proves entries of machines in the directory: they count as absent"
+                "no accepted server credential proves entries of machines in the directory: they count as absent"
             );
         }
         self.unproved = unproved;

@@ -72,3 +72,34 @@ fn with_stored(secrets: Secrets, files: &ClusterFiles) -> Result<Secrets, Secret
         None => Err(fail(missing.to_owned())),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ListenOptions, Server};
+    use std::{fs, thread};
+    use yesquel_engine::EngineSettings;
+    use yesquel_server::LogOptions;
+
+    /// A file may be on a disk that does not answer.
+    #[test]
+    fn a_reload_that_does_not_end_does_not_delay_the_end_of_the_server() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("clients");
+        fs::write(&file, "client\n").unwrap();
+        let files = SecretFiles { credentials: Some(file), ..SecretFiles::default() };
+        let listen = ListenOptions::default();
+        let server = Server::start(None, EngineSettings::default(), LogOptions::default(), listen).unwrap();
+        let reloader = server.reloader().clone();
+        thread::scope(|scope| {
+            let blocked = reloader.secrets.begin_reload();
+            let reload = scope.spawn(|| reloader.reload(&files).unwrap());
+            drop(server);
+            drop(blocked);
+            // The connections have ended with the server.
+            let summary = reload.join().unwrap();
+            assert_eq!((summary.closed, summary.client_credentials), (Some(0), 1));
+        });
+        assert_eq!(reloader.secrets.reloads(), 1);
+    }
+}

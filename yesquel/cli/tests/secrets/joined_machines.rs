@@ -88,7 +88,7 @@ fn machines_that_have_joined_rotate_the_credential_in_their_folders() {
     rotate("old\nnew\n", &[("b", &second)]);
     rotate("new\nold\n", &[("b", &second)]);
     // The founder has the directory, and says when the former credential proves no entry of it.
-    let proves = "the first credential of servers proves the entries of the directory";
+    let proves = "the first server credential proves the entries of the directory";
     let count = || founder.said().matches(proves).count();
     let before = count();
     assert!(reload(&founder).contains("were read again"));
