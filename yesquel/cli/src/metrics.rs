@@ -118,6 +118,11 @@ impl Collector for ServerMetrics {
             status.connections.refused,
         )?;
         counter(
+            "yesquel_connections_revoked",
+            "Connections that were closed because their credential was removed",
+            status.connections.revoked,
+        )?;
+        counter(
             "yesquel_connections_paused",
             "Times that a connection was read no further, for it had not taken its replies",
             status.connections.paused,

@@ -67,7 +67,13 @@ pub(crate) enum SignalRequest {
 
 /// Whether the process has a controlling terminal.
 fn has_terminal() -> bool {
-    File::open("/dev/tty").is_ok()
+    !is_without_terminal(&File::open("/dev/tty"))
+}
+
+/// Whether the result of opening `/dev/tty` says that the process has no controlling terminal. Others, such
+/// as too many open files, do not: they must not end the server.
+fn is_without_terminal<T>(opened: &io::Result<T>) -> bool {
+    opened.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ENXIO))
 }
 
 /// Signals of a server.
@@ -103,6 +109,15 @@ impl ServerSignals {
 mod tests {
     use super::*;
     use std::{env, process::Command, thread};
+
+    #[test]
+    fn only_one_error_says_that_the_terminal_is_gone() {
+        assert!(is_without_terminal::<()>(&Err(io::Error::from_raw_os_error(libc::ENXIO))));
+        for error in [libc::EMFILE, libc::ENFILE, libc::EACCES, libc::EIO, libc::ENOENT] {
+            assert!(!is_without_terminal::<()>(&Err(io::Error::from_raw_os_error(error))), "{error}");
+        }
+        assert!(!is_without_terminal(&Ok(())));
+    }
 
     const CHILD: &str = "YESQUEL_TEST_PANICS";
 

@@ -9,16 +9,10 @@ use yesquel::status::SecretsStatus;
 
 /// Writes the metrics.
 pub(crate) fn encode(status: &SecretsStatus, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-    for (name, help, value) in [
-        ("yesquel_reloads", "Times that certificates and credentials were read again", status.reloads),
-        (
-            "yesquel_reloads_failed",
-            "Reloads that failed, because a file cannot be used, and changed nothing",
-            status.failed_reloads,
-        ),
-    ] {
-        let counter = ConstCounter::new(value);
-        counter.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
+    let help = "Times that certificates and credentials were read again; a failure has changed nothing";
+    let mut reloads = encoder.encode_descriptor("yesquel_secret_reloads", help, None, MetricType::Counter)?;
+    for (result, count) in [("success", status.reloads), ("failure", status.failed_reloads)] {
+        ConstCounter::new(count).encode(reloads.encode_family(&[("result", result)])?)?;
     }
     if let Some(expires_s) = status.certificate_expires_s {
         let gauge = ConstGauge::new(i64::try_from(expires_s).unwrap_or(i64::MAX));

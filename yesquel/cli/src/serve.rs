@@ -13,15 +13,16 @@ use std::{
     path::PathBuf,
     sync::{
         Arc,
-        mpsc::{Receiver, Sender, channel},
+        mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
     },
     thread,
+    time::{SystemTime, UNIX_EPOCH},
 };
 use tracing_subscriber::EnvFilter;
 use yesquel::{
     Address, AddressError, Addresses, CLIENTS_MAX, CertificateFiles, DEFAULT_PORT, Durability,
-    EngineSettings, JoinOptions, LogOptions, PeerOptions, SOCKET_MODE, SecretFiles, Server, ServerId,
-    StopFlag, Techniques,
+    EngineSettings, JoinOptions, LogOptions, PeerOptions, ReloadSummary, SOCKET_MODE, SecretFiles,
+    SecretReloader, Server, ServerId, StopFlag, Techniques, tls::date,
 };
 
 /// When writes reach the disk.
@@ -298,10 +299,12 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<(), CliError> {
         records = status.log.lsn,
         "ready"
     );
+    let reloads = serve_reloads(server.reloader().clone(), files)?;
     // The thread of the signals keeps the channel open.
     for event in &events.receiver {
         match event {
-            ServeEvent::Signal(SignalRequest::Reload) => reload(&server, &files),
+            // If one waits already, it reads what the files have now.
+            ServeEvent::Signal(SignalRequest::Reload) => drop(reloads.try_send(())),
             ServeEvent::Signal(SignalRequest::End(signal)) => {
                 tracing::info!(signal, "ending");
                 break;
@@ -312,13 +315,45 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<(), CliError> {
     Ok(())
 }
 
+/// Starts a thread that reads the files of certificates and credentials again when it is asked to. A disk
+/// that does not answer must not keep a signal from ending the server.
+fn serve_reloads(reloader: SecretReloader, files: SecretFiles) -> Result<SyncSender<()>, CliError> {
+    let (sender, receiver) = sync_channel(1);
+    let thread = thread::Builder::new().name("yesquel-reload".to_owned());
+    thread.spawn(move || receiver.iter().for_each(|()| reload(&reloader, &files)))?;
+    Ok(sender)
+}
+
 /// Reads the files of certificates and credentials again.
-fn reload(server: &Server, files: &SecretFiles) {
-    match server.reload(files) {
-        Ok(closed) => tracing::info!(closed, "certificates and credentials were read again"),
-        Err(error) => {
-            tracing::error!(%error, "certificates and credentials cannot be read: the former stay in force")
-        }
+fn reload(reloader: &SecretReloader, files: &SecretFiles) {
+    let ReloadSummary { closed, client_credentials, server_credentials, authorities, certificate_expires_s } =
+        match reloader.reload(files) {
+            Ok(summary) => summary,
+            Err(error) => {
+                let what = "certificates and credentials cannot be read: the former stay in force";
+                return tracing::error!(%error, "{what}");
+            }
+        };
+    let expires = certificate_expires_s.map(date);
+    tracing::info!(
+        closed,
+        client_credentials,
+        server_credentials,
+        authorities,
+        certificate_expires = expires.as_deref(),
+        "certificates and credentials were read again"
+    );
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    if certificate_expires_s.is_some_and(|expires_s| expires_s <= now_s) {
+        tracing::warn!(
+            certificate_expires = expires.as_deref(),
+            "the server's certificate has expired: renew it"
+        );
+    }
+    if closed.is_none() {
+        tracing::warn!(
+            "the thread of the sockets does not answer: connections of removed credentials may be open"
+        );
     }
 }
 

@@ -3,12 +3,12 @@
 use crate::{
     ConnectionSecrets, PresentedSecrets, SecretsError,
     credentials::first_line,
+    read_file::read_file,
     tls::{self, ClientConfig},
 };
 use std::{
-    fs,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 /// Encryption of TCP connections.
@@ -23,14 +23,17 @@ pub enum ServerEncryption {
     SignedBy(PathBuf),
 }
 
-/// Content of a file, and what was made of it.
-struct Parsed<T> {
-    content: Vec<u8>,
-    parsed: T,
+/// A file: its content, and what was made of it.
+struct ParsedFile<T> {
+    path: PathBuf,
+    /// `None` before the first read.
+    parsed: Option<(Vec<u8>, T)>,
+    /// Why the last read has failed.
+    fault: Option<SecretsError>,
 }
 
-/// Files of a client's secrets. A file that cannot be read or parsed leaves the former content in
-/// force.
+/// Files of a client's secrets. A file that cannot be read or parsed leaves its former content in
+/// force, and does not keep the other one from being used.
 pub struct ClientFiles {
     signers: Option<PathBuf>,
     credential: Option<PathBuf>,
@@ -40,8 +43,10 @@ pub struct ClientFiles {
 /// What the files had when they were read last. An unchanged file keeps its configuration, with which
 /// TLS resumes sessions.
 struct Former {
-    signers: Option<Parsed<Arc<ClientConfig>>>,
-    credential: Option<Parsed<Box<[u8]>>>,
+    signers: Option<ParsedFile<Arc<ClientConfig>>>,
+    credential: Option<ParsedFile<Box<[u8]>>>,
+    /// A credential that is in no file.
+    given: Option<Box<[u8]>>,
     /// Encryption without a file.
     tls: Option<Arc<ClientConfig>>,
 }
@@ -55,38 +60,60 @@ impl std::fmt::Debug for ClientFiles {
     }
 }
 
-impl<T> Parsed<T> {
-    /// Reads a file, and parses it unless it has not changed.
+/// Content of a file, or why it cannot be read.
+type Read = Result<Vec<u8>, SecretsError>;
+
+impl<T: Clone> ParsedFile<T> {
+    fn new(path: &Path) -> ParsedFile<T> {
+        ParsedFile { path: path.to_owned(), parsed: None, fault: None }
+    }
+
+    /// Takes what was read, and parses it unless it has not changed. A fault is returned and logged
+    /// once, not for each connection.
     fn update(
-        former: &mut Option<Parsed<T>>,
-        path: &Path,
-        parse: impl FnOnce(&[u8]) -> Result<T, SecretsError>,
+        &mut self,
+        read: Read,
+        parse: impl FnOnce(&Path, &[u8]) -> Result<T, SecretsError>,
     ) -> Result<(), SecretsError> {
-        let content = fs::read(path).map_err(|error| SecretsError::file(path, error))?;
-        if former.as_ref().is_none_or(|former| former.content != content) {
-            let parsed = parse(&content)?;
-            *former = Some(Parsed { content, parsed });
+        let parsed = read.and_then(|content| match self.parsed.take_if(|(former, _)| *former == content) {
+            Some(same) => Ok(same),
+            None => parse(&self.path, &content).map(|parsed| (content, parsed)),
+        });
+        let fault = parsed.map(|parsed| self.parsed = Some(parsed)).err();
+        let before = std::mem::replace(&mut self.fault, fault.clone());
+        match (&fault, self.parsed.is_some()) {
+            (Some(error), true) if fault != before => {
+                tracing::warn!(%error, "a file cannot be used; its former content stays in force");
+            }
+            (None, _) if before.is_some() => {
+                tracing::info!(file = %self.path.display(), "a file can be used again");
+            }
+            _ => {}
         }
-        Ok(())
+        fault.map_or(Ok(()), Err)
+    }
+
+    fn parsed(&self) -> Option<T> {
+        self.parsed.as_ref().map(|(_, parsed)| parsed.clone())
     }
 }
 
 impl Former {
-    fn read(&mut self, signers: Option<&Path>, credential: Option<&Path>) -> Result<(), SecretsError> {
-        if let Some(path) = signers {
-            Parsed::update(&mut self.signers, path, |content| tls::client_of(path, content))?;
-        }
-        if let Some(path) = credential {
-            Parsed::update(&mut self.credential, path, |content| {
+    /// Takes what was read of both files, each for itself. Returns the first fault.
+    fn update(&mut self, signers: Option<Read>, credential: Option<Read>) -> Result<(), SecretsError> {
+        let signers =
+            self.signers.as_mut().zip(signers).map(|(file, read)| file.update(read, tls::client_of));
+        let credential = self.credential.as_mut().zip(credential).map(|(file, read)| {
+            file.update(read, |path, content| {
                 first_line(content).map(Into::into).map_err(|what| SecretsError::file(path, what))
-            })?;
-        }
-        Ok(())
+            })
+        });
+        signers.unwrap_or(Ok(())).and(credential.unwrap_or(Ok(())))
     }
 
     fn presented(&self) -> PresentedSecrets {
-        let credential = self.credential.as_ref().map(|credential| credential.parsed.clone());
-        let tls = self.signers.as_ref().map(|signers| Arc::clone(&signers.parsed));
+        let credential = self.credential.as_ref().and_then(ParsedFile::parsed).or_else(|| self.given.clone());
+        let tls = self.signers.as_ref().and_then(ParsedFile::parsed);
         PresentedSecrets { credential: credential.unwrap_or_default(), tls: tls.or_else(|| self.tls.clone()) }
     }
 }
@@ -109,33 +136,49 @@ impl ClientFiles {
             ServerEncryption::SignedBy(path) => (Some(absolute(path)), None),
         };
         let credential = credential.map(absolute);
-        let mut former = Former { signers: None, credential: None, tls };
-        former.read(signers.as_deref(), credential.as_deref())?;
-        Ok(ClientFiles { signers, credential, former: Mutex::new(former) })
+        let former = Former {
+            signers: signers.as_deref().map(ParsedFile::new),
+            credential: credential.as_deref().map(ParsedFile::new),
+            given: None,
+            tls,
+        };
+        let files = ClientFiles { signers, credential, former: Mutex::new(former) };
+        files.update()?;
+        Ok(files)
     }
 
     /// Sets a credential that is in no file.
     #[must_use]
     pub fn with_credential(self, credential: &[u8]) -> ClientFiles {
         let mut former = self.former.into_inner().unwrap_or_else(PoisonError::into_inner);
-        former.credential = Some(Parsed { content: Vec::new(), parsed: credential.into() });
+        (former.credential, former.given) = (None, Some(credential.into()));
         ClientFiles { credential: None, former: Mutex::new(former), ..self }
+    }
+
+    fn former(&self) -> MutexGuard<'_, Former> {
+        self.former.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the files. Not with the lock: a file may be on a slow disk, and other connections begin.
+    fn update(&self) -> Result<(), SecretsError> {
+        let [signers, credential] =
+            [&self.signers, &self.credential].map(|path| path.as_deref().map(read_file));
+        self.former().update(signers, credential)
     }
 }
 
 impl ConnectionSecrets for ClientFiles {
     fn presented(&self) -> PresentedSecrets {
-        let mut former = self.former.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = former.read(self.signers.as_deref(), self.credential.as_deref()) {
-            tracing::warn!(%error, "a file cannot be used; its former content stays in force");
-        }
-        former.presented()
+        // A fault is logged, and leaves the former content in force.
+        let _ = self.update();
+        self.former().presented()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn files_are_read_again_and_a_broken_one_leaves_the_former_content() {
@@ -165,5 +208,13 @@ mod tests {
         }
         fs::remove_file(path("ca.pem")).unwrap();
         assert!(files.presented().tls.is_some());
+        // A broken file does not keep the other one from being used.
+        fs::write(path("secret"), "newer\n").unwrap();
+        assert_eq!(&*files.presented().credential, b"newer");
+        let fault = |files: &ClientFiles| files.former().signers.as_ref().unwrap().fault.clone();
+        assert!(fault(&files).is_some());
+        fs::write(path("ca.pem"), certify()).unwrap();
+        files.presented();
+        assert_eq!(fault(&files), None);
     }
 }

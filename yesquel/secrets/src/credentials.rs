@@ -1,7 +1,7 @@
 //! Credentials of one role: several during a rotation.
 
-use crate::SecretsError;
-use std::{fmt, fs, path::Path, sync::Arc};
+use crate::{SecretsError, read_file::read_file};
+use std::{fmt, path::Path, sync::Arc};
 use subtle::ConstantTimeEq;
 use yesquel_wire::greeting::CREDENTIAL_BYTES_MAX;
 
@@ -41,11 +41,16 @@ impl From<Box<[u8]>> for Credentials {
     }
 }
 
+/// Why a line is refused that looks like a comment: it would be an accepted credential.
+const COMMENT: &str =
+    "a line begins with '#': credential files have no comments, and a credential cannot begin with it";
+
 /// Returns the first line of a credential file, which clients present.
 pub(crate) fn first_line(bytes: &[u8]) -> Result<&[u8], String> {
     let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     match line.len() {
+        _ if line.starts_with(b"#") => Err(COMMENT.to_owned()),
         0 => Err("the credential, its first line, is empty".to_owned()),
         1..=CREDENTIAL_BYTES_MAX => Ok(line),
         bytes => Err(format!(
@@ -57,11 +62,16 @@ pub(crate) fn first_line(bytes: &[u8]) -> Result<&[u8], String> {
 impl Credentials {
     /// Parses the content of a credential file: one credential a line. Empty lines after the first one
     /// are skipped.
+    ///
+    /// A line that begins with `#` is refused.
     pub fn parse(bytes: &[u8]) -> Result<Credentials, String> {
         let first = first_line(bytes)?.into();
         let lines = bytes.split(|byte| *byte == b'\n').skip(1);
         let lines = lines.map(|line| line.strip_suffix(b"\r").unwrap_or(line));
         let others: Vec<Arc<[u8]>> = lines.filter(|line| !line.is_empty()).map(Arc::from).collect();
+        if others.iter().any(|line| line.starts_with(b"#")) {
+            return Err(COMMENT.to_owned());
+        }
         if let Some(long) = others.iter().find(|line| line.len() > CREDENTIAL_BYTES_MAX) {
             let bytes = long.len();
             return Err(format!("a credential has {bytes} bytes; the limit is {CREDENTIAL_BYTES_MAX}"));
@@ -75,8 +85,7 @@ impl Credentials {
 
     /// Reads a credential file.
     pub fn read(path: &Path) -> Result<Credentials, SecretsError> {
-        let read = fs::read(path).map_err(|error| SecretsError::file(path, error))?;
-        Credentials::parse(&read).map_err(|what| SecretsError::file(path, what))
+        Credentials::parse(&read_file(path)?).map_err(|what| SecretsError::file(path, what))
     }
 
     /// Returns these credentials, and after them those of `others` that are not among them.
@@ -158,6 +167,8 @@ mod tests {
             (&long, "its first line, has 1025 bytes"),
             (&format!("short\n{long}"), "a credential has 1025 bytes"),
             (&many, "17 credentials"),
+            ("# of clients\nshort\n", "begins with '#'"),
+            ("short\r\n#old\r\n", "begins with '#'"),
         ] {
             let error = Credentials::parse(text.as_bytes()).unwrap_err();
             assert!(error.contains(why) && !error.contains("second"), "{error}");

@@ -9,6 +9,7 @@ mod client_files;
 mod credentials;
 mod error;
 mod present;
+mod read_file;
 mod secret_files;
 pub mod tls;
 
@@ -16,4 +17,5 @@ pub use client_files::{ClientFiles, ServerEncryption};
 pub use credentials::{CREDENTIALS_MAX, Credentials};
 pub use error::SecretsError;
 pub use present::{ConnectionSecrets, PeerSecrets, PresentSecrets, PresentedSecrets, Secrets};
+pub use read_file::SECRET_FILE_BYTES_MAX;
 pub use secret_files::{CertificateFiles, SecretFiles};

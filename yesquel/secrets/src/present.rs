@@ -24,8 +24,10 @@ pub struct Secrets {
     /// Credentials of servers; the first one is presented to others. Without any, but with those of
     /// clients, no server is admitted.
     pub peers: Option<Credentials>,
-    /// Encryption of connections to other servers.
+    /// Encryption of connections to other servers. A reload of an unchanged file keeps it.
     pub peer_tls: Option<Arc<ClientConfig>>,
+    /// Content of the file of which `peer_tls` was made, if a reload has read it.
+    pub peer_signers: Option<Arc<[u8]>>,
 }
 
 impl Secrets {
@@ -48,6 +50,8 @@ impl Secrets {
 pub struct PresentSecrets {
     // Only handshakes and reloads take it.
     present: Mutex<Arc<Secrets>>,
+    /// Held during a reload, so that a slow one does not replace what a later one has read.
+    reloading: Mutex<()>,
     reloads: AtomicU64,
     failed_reloads: AtomicU64,
 }
@@ -66,6 +70,11 @@ impl PresentSecrets {
     /// Returns the secrets that are in force.
     pub fn get(&self) -> Arc<Secrets> {
         Arc::clone(&self.lock())
+    }
+
+    /// Returns a guard with which no other reload reads, replaces, or closes connections.
+    pub fn begin_reload(&self) -> MutexGuard<'_, ()> {
+        self.reloading.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Replaces the secrets, all or none. `read` gets the former ones.
@@ -116,6 +125,11 @@ impl fmt::Debug for PresentedSecrets {
 pub trait ConnectionSecrets: fmt::Debug + Send + Sync {
     /// Returns the secrets of a connection that is made now.
     fn presented(&self) -> PresentedSecrets;
+
+    /// Whether an idle connection made with these secrets should be made again. Those of clients go on.
+    fn is_outdated(&self, _made_with: &PresentedSecrets) -> bool {
+        false
+    }
 }
 
 /// What a server presents to other servers.
@@ -129,6 +143,16 @@ impl ConnectionSecrets for PeerSecrets {
             credential: secrets.peers.as_ref().map(|peers| peers.first().into()).unwrap_or_default(),
             tls: secrets.peer_tls.clone(),
         }
+    }
+
+    /// The credential may be removed, and the authority distrusted, in the next step of a rotation.
+    fn is_outdated(&self, made_with: &PresentedSecrets) -> bool {
+        let PresentedSecrets { credential, tls } = self.presented();
+        let is_same = match (&tls, &made_with.tls) {
+            (Some(now), Some(before)) => Arc::ptr_eq(now, before),
+            (now, before) => now.is_none() && before.is_none(),
+        };
+        !is_same || credential != made_with.credential
     }
 }
 
@@ -149,6 +173,13 @@ mod tests {
         present.replace(|_| Ok(with("a\nb", "b"))).unwrap_err();
         assert_eq!(present.get().clients, with("a", "").clients);
         present.replace(|_| Ok(with("a\nb", "c"))).unwrap();
-        assert_eq!(&*PeerSecrets(Arc::new(present)).presented().credential, b"c");
+        let peers = PeerSecrets(Arc::new(present));
+        let made_with = peers.presented();
+        assert_eq!(&*made_with.credential, b"c");
+        // A connection is made again when another credential is presented, and only then.
+        peers.0.replace(|_| Ok(with("a", "c\nd"))).unwrap();
+        assert!(!peers.is_outdated(&made_with));
+        peers.0.replace(|_| Ok(with("a", "d\nc"))).unwrap();
+        assert!(peers.is_outdated(&made_with));
     }
 }

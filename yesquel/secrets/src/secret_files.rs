@@ -1,6 +1,6 @@
 //! Files of a server's secrets.
 
-use crate::{Credentials, Secrets, SecretsError, tls};
+use crate::{Credentials, Secrets, SecretsError, read_file::read_file, tls};
 use std::path::PathBuf;
 
 /// PEM files of a certificate with its chain, and of its key.
@@ -45,7 +45,11 @@ impl SecretFiles {
             secrets.peers = Some(Credentials::read(path)?);
         }
         if let Some(path) = &self.peer_signers {
-            secrets.peer_tls = Some(tls::client(Some(path))?);
+            let content = read_file(path)?;
+            if secrets.peer_signers.as_deref() != Some(&content) {
+                secrets.peer_tls = Some(tls::client_of(path, &content)?);
+                secrets.peer_signers = Some(content.into());
+            }
         }
         secrets.check()?;
         Ok(secrets)

@@ -1,19 +1,18 @@
 //! TLS configurations from PEM files.
 
-use crate::SecretsError;
+use crate::{SecretsError, read_file::read_file};
 use rustls::{
     RootCertStore,
     crypto::{CryptoProvider, ring},
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
 };
-use std::{fs, path::Path, sync::Arc};
-use x509_cert::{Certificate, der::Decode};
+use std::{path::Path, sync::Arc, time::Duration};
+use x509_cert::{
+    Certificate,
+    der::{DateTime, Decode},
+};
 
 pub use rustls::{ClientConfig, ServerConfig};
-
-fn read(path: &Path) -> Result<Vec<u8>, SecretsError> {
-    fs::read(path).map_err(|error| SecretsError::file(path, error))
-}
 
 fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, SecretsError> {
     let parsed = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
@@ -37,14 +36,45 @@ pub(crate) fn server_with_expiry(
     certificate: &Path,
     key: &Path,
 ) -> Result<(Arc<ServerConfig>, Option<u64>), SecretsError> {
-    let chain = certificates(certificate, &read(certificate)?)?;
+    let read = || Ok((read_file(certificate)?, read_file(key)?));
+    let (chain, secret) = read()?;
+    match server_of(certificate, key, &chain, &secret) {
+        // One of the files may have been replaced between the reads.
+        Err(error) => match read()? {
+            again if again == (chain, secret) => Err(error),
+            (chain, secret) => server_of(certificate, key, &chain, &secret),
+        },
+        made => made,
+    }
+}
+
+/// Creates a server's configuration from the contents of the files.
+fn server_of(
+    certificate: &Path,
+    key: &Path,
+    chain: &[u8],
+    secret: &[u8],
+) -> Result<(Arc<ServerConfig>, Option<u64>), SecretsError> {
+    let chain = certificates(certificate, chain)?;
     let expires = chain.iter().filter_map(|certificate| expiry(certificate)).min();
     let wrong = |error: &dyn ToString| SecretsError::file(key, error.to_string());
-    let secret = PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|error| wrong(&error))?;
+    let secret = PrivateKeyDer::from_pem_slice(secret).map_err(|error| wrong(&error))?;
     let builder = rustls::ServerConfig::builder_with_provider(provider());
     let builder = builder.with_safe_default_protocol_versions().map_err(|error| wrong(&error))?;
     let config = builder.with_no_client_auth().with_single_cert(chain, secret);
     Ok((Arc::new(config.map_err(|error| wrong(&error))?), expires))
+}
+
+/// Returns the number of certificates in the content of a file.
+pub fn count_certificates(pem: &[u8]) -> usize {
+    CertificateDer::pem_slice_iter(pem).count()
+}
+
+/// Returns the date and time of a number of seconds of Unix time, as in RFC 3339.
+pub fn date(unix_s: u64) -> String {
+    // X.509 has no later one.
+    let date = DateTime::from_unix_duration(Duration::from_secs(unix_s));
+    date.map_or_else(|_| "after the year 9999".to_owned(), |date| date.to_string())
 }
 
 /// Returns the end of a certificate's validity, in seconds of Unix time.
@@ -57,7 +87,7 @@ fn expiry(certificate: &CertificateDer<'_>) -> Option<u64> {
 /// those that browsers trust.
 pub fn client(signers: Option<&Path>) -> Result<Arc<ClientConfig>, SecretsError> {
     match signers {
-        Some(path) => client_of(path, &read(path)?),
+        Some(path) => client_of(path, &read_file(path)?),
         None => {
             let roots = webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect();
             trusting(roots).map_err(|what| SecretsError { location: "TLS".to_owned(), what })
@@ -83,6 +113,7 @@ fn trusting(roots: RootCertStore) -> Result<Arc<ClientConfig>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn the_key_must_be_that_of_the_certificate_and_the_expiry_is_read() {
@@ -104,12 +135,14 @@ mod tests {
         };
         assert_eq!(expires("a", "a").unwrap().1, Some(1_893_456_000));
         assert_eq!(expires("b", "b").unwrap().1, Some(2_556_144_000));
+        assert_eq!(date(1_893_456_000), "2030-01-01T00:00:00Z");
         let error = expires("a", "b").unwrap_err();
         assert!(error.location.ends_with("b.key"), "{error}");
         // A bundle, and a chain that expires with its first certificate.
         fs::write(path("b.pem"), second.clone() + &first).unwrap();
         assert_eq!(expires("b", "b").unwrap().1, Some(1_893_456_000));
         assert!(client(Some(&path("b.pem"))).is_ok());
+        assert_eq!(count_certificates((second.clone() + &first).as_bytes()), 2);
         fs::write(path("b.pem"), &second[..second.len() / 2]).unwrap();
         assert!(expires("b", "b").is_err() && client(Some(&path("b.pem"))).is_err());
     }

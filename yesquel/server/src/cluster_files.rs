@@ -7,7 +7,7 @@ use crate::{
         MachineFile, MachineIdentity, group_folder, parse_nonce, random_bytes, write_file, write_private_file,
     },
 };
-use std::{fmt, io};
+use std::{fmt, io, path::PathBuf};
 use yesquel_log::disk::{Disk, DiskTree, Folder};
 use yesquel_model::ServerId;
 
@@ -16,6 +16,7 @@ const DIRECTORY_UNFINISHED: &str = "directory-unfinished";
 const PEER_CREDENTIAL: &str = "peer-credential";
 /// The same of a cluster that encrypts: it must not be presented without encryption.
 const ENCRYPTED_PEER_CREDENTIAL: &str = "peer-credential-encrypted";
+const PEER_CREDENTIALS: [&str; 2] = [PEER_CREDENTIAL, ENCRYPTED_PEER_CREDENTIAL];
 const PEER_CREDENTIAL_UNFINISHED: &str = "peer-credential-unfinished";
 const JOINING: &str = "joining";
 const JOINING_UNFINISHED: &str = "joining-unfinished";
@@ -83,20 +84,30 @@ impl<D: Disk> ClusterFiles<D> {
         write_file(&self.0, DIRECTORY_UNFINISHED, DIRECTORY, json)
     }
 
-    /// Reads the credential of the cluster's servers.
-    pub fn peer_credential(&self) -> Result<Option<StoredCredential>, DataFolderError> {
-        for (name, is_encrypted) in [(ENCRYPTED_PEER_CREDENTIAL, true), (PEER_CREDENTIAL, false)] {
-            if let Some(credential) = self.read(name)? {
-                return Ok(Some(StoredCredential { credential: credential.into(), is_encrypted }));
+    /// Returns the file with the credentials of the cluster's servers, if there is one, and whether the
+    /// cluster encrypts.
+    pub fn peer_credential(&self) -> Result<Option<(PathBuf, bool)>, DataFolderError> {
+        let path = self.0.path();
+        let names = self.0.names().map_err(|error| DataFolderError::Io { path: path.to_owned(), error })?;
+        let [plain, encrypted] = PEER_CREDENTIALS.map(|name| names.iter().any(|known| known == name));
+        let of = |name: &str| path.join(name);
+        match (plain, encrypted) {
+            (false, false) => Ok(None),
+            (true, false) => Ok(Some((of(PEER_CREDENTIAL), false))),
+            (false, true) => Ok(Some((of(ENCRYPTED_PEER_CREDENTIAL), true))),
+            (true, true) => {
+                Err(DataFolderError::TwoPeerCredentials { path: path.to_owned(), names: PEER_CREDENTIALS })
             }
         }
-        Ok(None)
     }
 
     /// Writes the credential of the cluster's servers, for the owner of the folder only.
     pub fn store_peer_credential(&self, stored: &StoredCredential) -> Result<(), DataFolderError> {
-        let name = if stored.is_encrypted { ENCRYPTED_PEER_CREDENTIAL } else { PEER_CREDENTIAL };
-        write_private_file(&self.0, PEER_CREDENTIAL_UNFINISHED, name, &stored.credential)
+        let [plain, encrypted] = PEER_CREDENTIALS;
+        let (name, other) = if stored.is_encrypted { (encrypted, plain) } else { (plain, encrypted) };
+        write_private_file(&self.0, PEER_CREDENTIAL_UNFINISHED, name, &stored.credential)?;
+        // Of a join that was interrupted before the cluster changed its encryption.
+        self.delete(other)
     }
 
     /// Returns the number by which the cluster recognizes the folder if its join was interrupted;
@@ -121,9 +132,14 @@ impl<D: Disk> ClusterFiles<D> {
 
     /// Ends a join: the folder is that of a member.
     pub fn end_join(&self) -> Result<(), DataFolderError> {
-        match self.0.delete(JOINING) {
+        self.delete(JOINING)
+    }
+
+    /// Deletes a file, if it exists.
+    fn delete(&self, name: &str) -> Result<(), DataFolderError> {
+        match self.0.delete(name) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(DataFolderError::Io { path: self.0.path().join(JOINING), error })
+                Err(DataFolderError::Io { path: self.0.path().join(name), error })
             }
             _ => Ok(()),
         }
@@ -202,10 +218,26 @@ mod tests {
             assert!(begun.is_none_or(|begun| begun == nonce));
         }
         assert_eq!(files.joining().unwrap(), None);
-        assert_eq!(files.peer_credential().unwrap(), Some(secret()));
+        let (path, is_encrypted) = files.peer_credential().unwrap().unwrap();
+        assert!(is_encrypted && path.ends_with(ENCRYPTED_PEER_CREDENTIAL));
+        let stored = files.read(ENCRYPTED_PEER_CREDENTIAL).unwrap();
+        assert_eq!(stored.as_deref(), Some(&secret().credential[..]));
         assert_eq!(files.directory().unwrap().as_deref(), Some(&b"{}"[..]));
         assert_eq!(MachineFile::read(&disk).unwrap().unwrap().machine, 5);
         has_failed
+    }
+
+    #[test]
+    fn two_files_of_credentials_are_refused_until_one_is_written_anew() {
+        let disk = SimulatedDisk::new();
+        let files = ClusterFiles::new(disk.clone());
+        assert_eq!(files.peer_credential().unwrap(), None);
+        files.store_peer_credential(&secret()).unwrap();
+        write_private_file(&disk, PEER_CREDENTIAL_UNFINISHED, PEER_CREDENTIAL, b"other").unwrap();
+        let refused = files.peer_credential().unwrap_err().to_string();
+        assert!(PEER_CREDENTIALS.iter().all(|name| refused.contains(name)), "{refused}");
+        files.store_peer_credential(&StoredCredential { is_encrypted: false, ..secret() }).unwrap();
+        assert!(files.peer_credential().unwrap().unwrap().0.ends_with(PEER_CREDENTIAL));
     }
 
     #[test]

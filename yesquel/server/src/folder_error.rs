@@ -90,6 +90,18 @@ pub enum DataFolderError {
         /// The file.
         path: PathBuf,
     },
+    /// The folder has the credentials of servers twice.
+    #[error(
+        "{}: has both '{}' and '{}', and only one can be right: delete the first one if the cluster encrypts its \
+         connections, else the other one",
+        path.display(), names[0], names[1]
+    )]
+    TwoPeerCredentials {
+        /// The folder.
+        path: PathBuf,
+        /// The files: that of a cluster without encryption, and the other one.
+        names: [&'static str; 2],
+    },
     /// The folder of the group is missing.
     #[error("{}: there is no such folder, which has all data. Restore it from a copy", path.display())]
     NoGroup {

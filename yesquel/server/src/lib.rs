@@ -30,7 +30,7 @@ pub use folder_error::DataFolderError;
 pub use machine_file::{MachineIdentity, MachineStart};
 pub use management::PendingCommand;
 pub use socket_counters::SocketCounters;
-pub use sockets::{Listener, REQUESTS_MAX, SocketReplies, SocketServer, SocketServerOptions};
+pub use sockets::{Listener, REQUESTS_MAX, Revocations, SocketReplies, SocketServer, SocketServerOptions};
 pub use time::{ManualTime, Time, WallTime};
 pub use token_proof::{entry_proof, is_authentic, is_entry_authentic, issue_token, token_digest};
 pub use upgrade::{UpgradeError, UpgradeOutcome, UpgradeProgress, upgrade};

@@ -12,6 +12,8 @@ pub struct SocketCounters {
     pub accepted: AtomicU64,
     /// Connections that were refused, or closed for an error of their client.
     pub refused: AtomicU64,
+    /// Connections that were closed because their credential was removed.
+    pub revoked: AtomicU64,
     /// Number of times a connection was paused because its client did not read its replies.
     pub paused: AtomicU64,
     /// Largest number of reply bytes that were ever queued for one connection.

@@ -187,6 +187,7 @@ impl SharedState {
                 open: count(|counters| &counters.open),
                 accepted: count(|counters| &counters.accepted),
                 refused: count(|counters| &counters.refused),
+                revoked: count(|counters| &counters.revoked),
                 paused: count(|counters| &counters.paused),
                 queued_most: count(|counters| &counters.queued_most),
                 unfinished: count(|counters| &counters.unfinished),

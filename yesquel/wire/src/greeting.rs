@@ -145,7 +145,7 @@ pub enum Denial {
         highest: u16,
     },
     /// The credential is wrong.
-    #[error("the server rejects this credential: give one that it accepts")]
+    #[error("the server rejects this credential: present one of its credential file")]
     Credential,
     /// The server has the maximum number of connections.
     #[error(

@@ -243,6 +243,8 @@ pub struct ConnectionStatus {
     pub accepted: u64,
     /// Turned away, or closed for a protocol violation.
     pub refused: u64,
+    /// Connections that were closed because their credential was removed.
+    pub revoked: u64,
     /// Times that reading from a connection paused because the client did not take its replies.
     pub paused: u64,
     /// Most bytes of replies that ever waited for one connection.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use yesquel_client::Client;
 use yesquel_model::ServerId;
 use yesquel_secrets::{Credentials, Secrets};
-use yesquel_server::{ClusterFiles, DataFolder, MachineIdentity, MachineStart, StoredCredential};
+use yesquel_server::{ClusterFiles, DataFolder, MachineIdentity, MachineStart};
 use yesquel_transport::{Address, ConnectError, SocketTransport, block_on};
 use yesquel_tree::Trees;
 use yesquel_wire::status::{DirectoryStatus, MachineState};
@@ -54,14 +54,11 @@ pub(crate) fn stored_credentials(
     files: &ClusterFiles,
     encrypts_to_peers: bool,
 ) -> Result<Option<Credentials>, Error> {
-    let Some(StoredCredential { credential, is_encrypted }) = files.peer_credential()? else {
-        return Ok(None);
-    };
+    let Some((path, is_encrypted)) = files.peer_credential()? else { return Ok(None) };
     if is_encrypted && !encrypts_to_peers {
         return Err(Error::ExposedCredential);
     }
-    let location = "the credential of servers in the data folder".to_owned();
-    Credentials::parse(&credential).map(Some).map_err(|what| Error::Location { location, what })
+    Ok(Some(Credentials::read(&path)?))
 }
 
 /// What the directory knows of a machine that starts.

@@ -18,14 +18,13 @@ use crate::{
     catalog::{Catalog, DATABASE},
     directory_entries::{
         CLUSTER, ClusterEntry, GROUP, GroupEntry, GroupState, MACHINE, MachineEntry, TOKEN, TokenEntry,
-        TokenUse, decode, encode, group_key, has_proof, log_end_key, machine_key, nonce_text, split_proof,
-        token_key, with_proof,
+        TokenUse, decode, encode, group_key, has_proof, log_end_key, machine_key, nonce_text, token_key,
     },
 };
 use serde::{Serialize, de::DeserializeOwned};
 use yesquel_model::{ClusterId, KeyRange, LocalId, NodeId, ServerId, TreeId};
 use yesquel_secrets::Credentials;
-use yesquel_server::{MachineIdentity, MachineStart, entry_proof, is_entry_authentic};
+use yesquel_server::{MachineIdentity, MachineStart};
 use yesquel_tree::{Tree, TreeTransaction, Trees};
 use yesquel_wire::{
     machines::ManagementRefusal,
@@ -123,11 +122,11 @@ pub(crate) struct Directory<'a> {
 type Transaction<'a> = TreeTransaction<'a, AnyTransport>;
 
 impl<'a> Directory<'a> {
-    fn trees(&self) -> &'a Trees<AnyTransport> {
+    pub(crate) fn trees(&self) -> &'a Trees<AnyTransport> {
         self.catalog.trees
     }
 
-    fn tree(&self) -> Tree {
+    pub(crate) fn tree(&self) -> Tree {
         self.catalog.tree()
     }
 
@@ -140,22 +139,7 @@ impl<'a> Directory<'a> {
         value.as_deref().and_then(|value| self.proved(key, value)).map(decode).transpose()
     }
 
-    /// Returns the JSON of an entry; `None` if no server of this cluster has written it: clients may
-    /// write the tree. Such an entry counts as absent, as after a change of the credential, and its
-    /// machine enters itself again.
-    fn proved<'v>(&self, key: &[u8], value: &'v [u8]) -> Option<&'v [u8]> {
-        if !has_proof(key) {
-            return Some(value);
-        }
-        let entry = split_proof(value)
-            .filter(|(json, proof)| is_entry_authentic(self.cluster, (key, json, proof), self.credentials));
-        if entry.is_none() {
-            tracing::warn!(key = %key.escape_ascii(), "an entry of the directory was not written by a server");
-        }
-        entry.map(|(json, _)| json)
-    }
-
-    fn put(
+    pub(crate) fn put(
         &self,
         transaction: &mut Transaction<'a>,
         key: &[u8],
@@ -169,60 +153,36 @@ impl<'a> Directory<'a> {
         Ok(transaction.put(self.tree(), key, &value)?)
     }
 
-    /// Adds a proof to the JSON of an entry.
-    fn prove(&self, key: &[u8], json: Vec<u8>) -> Vec<u8> {
-        let proof = entry_proof(self.cluster, key, &json, self.credentials);
-        with_proof(json, &proof)
-    }
-
-    /// Proves the entries with the present credential that were proved with another accepted one, which
-    /// may be removed next. Without that, the directory would forget which machines were removed.
-    pub(crate) async fn renew_proofs(&self) -> Result<(), Error> {
-        let renewed = self.repeat(async || {
-            let (mut transaction, mut former) = (self.trees().begin(), Vec::new());
-            for kind in [MACHINE, TOKEN] {
-                let mut cursor = transaction.cursor(self.tree());
-                let mut next = cursor.seek(&mut transaction, &[kind]).await?;
-                while let Some((key, value)) = next.filter(|(key, _)| key.first() == Some(&kind)) {
-                    let renewed = self.proved(&key, &value).map(|json| self.prove(&key, json.to_vec()));
-                    if let Some(renewed) = renewed.filter(|renewed| renewed[..] != value[..]) {
-                        former.push((key, renewed));
-                    }
-                    next = cursor.next(&mut transaction).await?;
-                }
-            }
-            for (key, renewed) in &former {
-                transaction.put(self.tree(), key, renewed)?;
-            }
-            transaction.commit().await?;
-            Ok(())
-        });
-        Ok(renewed.await?)
-    }
-
-    /// Returns the entries whose keys begin with a byte, with the rest of their keys.
+    /// Returns the entries whose keys begin with a byte, with the rest of their keys, and the number of
+    /// those that no accepted credential proves.
     async fn list<T: DeserializeOwned>(
         &self,
         transaction: &mut Transaction<'a>,
         kind: u8,
-    ) -> Result<Vec<(Box<[u8]>, T)>, Error> {
-        let (mut all, mut cursor) = (Vec::new(), transaction.cursor(self.tree()));
+    ) -> Result<(Vec<(Box<[u8]>, T)>, usize), Error> {
+        let (mut all, mut unproved, mut cursor) = (Vec::new(), 0, transaction.cursor(self.tree()));
         let mut next = cursor.seek(transaction, &[kind]).await?;
         while let Some((key, value)) = next {
             let Some(rest) = key.strip_prefix(&[kind]) else { break };
-            if let Some(json) = self.proved(&key, &value) {
-                all.push((rest.into(), decode(json)?));
+            match self.proved(&key, &value) {
+                Some(json) => all.push((rest.into(), decode(json)?)),
+                None => unproved += 1,
             }
             next = cursor.next(transaction).await?;
         }
-        Ok(all)
+        Ok((all, unproved))
     }
 
-    async fn machines(&self, transaction: &mut Transaction<'a>) -> Result<Vec<(u32, MachineEntry)>, Error> {
+    /// Returns the machines, and the number of those that no accepted credential proves.
+    async fn machines(
+        &self,
+        transaction: &mut Transaction<'a>,
+    ) -> Result<(Vec<(u32, MachineEntry)>, usize), Error> {
         let damaged = || Error::Internal("the directory is damaged: a machine has no number".to_owned());
         let number = |key: &[u8]| key.try_into().map(u32::from_be_bytes).map_err(|_| damaged());
-        let all = self.list(transaction, MACHINE).await?;
-        all.into_iter().map(|(key, entry)| Ok((number(&key)?, entry))).collect()
+        let (all, unproved) = self.list(transaction, MACHINE).await?;
+        let all: Result<_, Error> = all.into_iter().map(|(key, entry)| Ok((number(&key)?, entry))).collect();
+        Ok((all?, unproved))
     }
 
     /// Raises the version of the directory. All changes conflict here, so that each sees the others.
@@ -234,17 +194,18 @@ impl<'a> Directory<'a> {
         self.put(transaction, CLUSTER, &ClusterEntry { cluster, version })
     }
 
-    /// Reads the directory.
-    pub(crate) async fn read(&self) -> Result<DirectoryStatus, Error> {
+    /// Reads the directory. Also returns the number of machines' entries that count as absent, because no
+    /// accepted credential proves them.
+    pub(crate) async fn read(&self) -> Result<(DirectoryStatus, usize), Error> {
         let mut transaction = self.trees().begin();
         let cluster: Option<ClusterEntry> = self.entry(&mut transaction, CLUSTER).await?;
-        let machines = self.machines(&mut transaction).await?;
+        let (machines, unproved) = self.machines(&mut transaction).await?;
         let machines = machines.into_iter().map(|(machine, entry)| {
             let MachineEntry { group, address, state, incarnation, .. } = entry;
             MachineStatus { machine, group, address, state, incarnation }
         });
         let version = cluster.map_or(0, |cluster| cluster.version);
-        Ok(DirectoryStatus { groups: Vec::new(), version, machines: machines.collect() })
+        Ok((DirectoryStatus { groups: Vec::new(), version, machines: machines.collect() }, unproved))
     }
 
     /// Enters a token. Deletes those whose time was over long ago.
@@ -256,17 +217,16 @@ impl<'a> Directory<'a> {
     ) -> Result<(), Error> {
         let entered = self.repeat(async || {
             let mut transaction = self.trees().begin();
-            let tokens: Vec<(_, TokenEntry)> = self.list(&mut transaction, TOKEN).await?;
+            let (tokens, _): (Vec<(_, TokenEntry)>, _) = self.list(&mut transaction, TOKEN).await?;
             let is_old = |entry: &TokenEntry| entry.expires_ms.saturating_add(TOKEN_KEPT_MS) < now_ms;
             for (key, _) in tokens.iter().filter(|(_, entry)| is_old(entry)) {
                 transaction.delete(self.tree(), &[&[TOKEN][..], key].concat())?;
             }
             let entry = TokenEntry { expires_ms, used_by: None };
             self.put(&mut transaction, &token_key(digest), &entry)?;
-            // Machines that are not in the directory enter themselves once it has a version.
-            if self.entry::<ClusterEntry>(&mut transaction, CLUSTER).await?.is_none() {
-                self.raise_version(&mut transaction).await?;
-            }
+            // Machines that are not in the directory enter themselves once it has a version, and the home
+            // group proves a token again that another machine has proved with a former credential.
+            self.raise_version(&mut transaction).await?;
             transaction.commit().await?;
             Ok(())
         });
@@ -274,7 +234,7 @@ impl<'a> Directory<'a> {
     }
 
     /// Repeats a transaction that loses to others.
-    async fn repeat<T>(
+    pub(crate) async fn repeat<T>(
         &self,
         mut attempt: impl AsyncFnMut() -> Result<T, DirectoryError>,
     ) -> Result<T, DirectoryError> {
@@ -350,8 +310,8 @@ impl<'a> Directory<'a> {
         transaction: &mut Transaction<'a>,
         known: &[ServerId],
     ) -> Result<MachineNumbers, DirectoryError> {
-        let machines = self.machines(transaction).await?;
-        let groups: Vec<(_, GroupEntry)> = self.list(transaction, GROUP).await?;
+        let (machines, _) = self.machines(transaction).await?;
+        let (groups, _): (Vec<(_, GroupEntry)>, _) = self.list(transaction, GROUP).await?;
         let number = |key: &[u8]| key.try_into().map(u16::from_be_bytes).ok();
         let groups = groups.iter().filter_map(|(key, _)| number(key));
         let home = self.catalog.group;
@@ -523,13 +483,13 @@ impl<'a> Directory<'a> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::Store;
     use yesquel_transport::block_on;
 
     /// A store of which the second machine has group 1, and its directory.
-    fn with_directory(test: impl FnOnce(Directory<'_>)) {
+    pub(crate) fn with_directory(test: impl FnOnce(Directory<'_>)) {
         let store = Store::in_memory().unwrap();
         let catalog = Catalog { trees: &store.inner.trees, group: store.home_group() };
         let credentials = Credentials::from(b"secret");
@@ -589,49 +549,6 @@ mod tests {
         });
     }
 
-    /// Clients may write the tree: what they write admits no machine, names no address, and removes
-    /// none.
-    #[test]
-    fn entries_that_no_server_has_written_do_not_count() {
-        with_directory(|directory| {
-            let machines = |directory: Directory<'_>| block_on(directory.read()).unwrap().machines.len();
-            let guessed = Credentials::from(b"guessed");
-            let client = Directory { credentials: Some(&guessed), ..directory };
-            assert_eq!((machines(directory), machines(client)), (1, 0));
-            let entry = MachineEntry { group: 9, state: MachineState::Serving, ..MachineEntry::default() };
-            let mut transaction = directory.trees().begin();
-            client.put(&mut transaction, &machine_key(3), &entry).unwrap();
-            client.put(&mut transaction, &token_key(&[1; 32]), &TokenEntry::default()).unwrap();
-            transaction.put(directory.tree(), &machine_key(4), &encode(&entry).unwrap()).unwrap();
-            block_on(transaction.commit()).unwrap();
-            assert_eq!(machines(directory), 1);
-            let address = "a:7411";
-            let joiner = Joiner { digest: [1; 32], expires_ms: 2, folder: 9, address, known: &[], now_ms: 1 };
-            let joined = block_on(directory.join(joiner));
-            assert!(matches!(joined, Err(DirectoryError::Refused(ManagementRefusal::UnknownToken))));
-        });
-    }
-
-    /// A removed machine must stay removed when the credential that proved so is removed.
-    #[test]
-    fn entries_survive_a_rotation_of_the_credential() {
-        with_directory(|directory| {
-            block_on(directory.remove(2)).unwrap();
-            let machines = |credentials: &[u8]| {
-                let credentials = Credentials::parse(credentials).unwrap();
-                let directory = Directory { credentials: Some(&credentials), ..directory };
-                block_on(directory.renew_proofs()).unwrap();
-                let machines = block_on(directory.read()).unwrap().machines;
-                machines.iter().map(|machine| machine.state).collect::<Vec<_>>()
-            };
-            assert_eq!(machines(b"secret\nnew"), [MachineState::Removed]);
-            assert_eq!(machines(b"new"), []);
-            assert_eq!(machines(b"new\nsecret"), [MachineState::Removed]);
-            assert_eq!(machines(b"new"), [MachineState::Removed]);
-            assert_eq!(machines(b"secret"), []);
-        });
-    }
-
     /// The answer to a machine that joins is repeated until it serves, and not after that.
     #[test]
     fn a_token_is_of_no_use_once_its_machine_serves() {
@@ -659,7 +576,7 @@ mod tests {
         with_directory(|directory| {
             let tokens = || {
                 let mut transaction = directory.trees().begin();
-                block_on(directory.list::<TokenEntry>(&mut transaction, TOKEN)).unwrap().len()
+                block_on(directory.list::<TokenEntry>(&mut transaction, TOKEN)).unwrap().0.len()
             };
             block_on(directory.add_token(&[8; 32], 3, TOKEN_KEPT_MS + 2)).unwrap();
             assert_eq!(tokens(), 2);

@@ -5,6 +5,7 @@ use crate::{
     any_transport::AnyTransport,
     catalog::Catalog,
     directory::{Directory, DirectoryError, Joiner, MachineNumbers},
+    directory_proofs::RenewedProofs,
     fatal::FatalError,
     peers::Peers,
     stop_flag::StopFlag,
@@ -60,8 +61,11 @@ pub(crate) struct DirectoryThread {
     has_failed: bool,
     /// Log records on disk when that was noted last.
     log_end: u64,
-    /// The secrets with which the home group has proved the entries last.
-    proved_with: Arc<Secrets>,
+    /// The secrets with which the home group has proved the entries last, and the version of the
+    /// directory then; `None`: it has not, or this is another group.
+    proved: Option<(Arc<Secrets>, u64)>,
+    /// Machines whose entries had no proof by an accepted credential at the last read.
+    unproved: usize,
     /// Version and machines of the copy in the data folder.
     stored: (u64, Vec<MachineStatus>),
 }
@@ -77,7 +81,7 @@ impl DirectoryThread {
         // A cluster without a directory has nothing to read.
         let json = options.files.as_ref().and_then(|files| files.directory().ok().flatten());
         let read_at = json.is_some().then(Instant::now);
-        let (mut stored, proved_with) = (Default::default(), options.secrets.get());
+        let mut stored = Default::default();
         if let Some(directory) = json.and_then(|json| serde_json::from_slice::<DirectoryStatus>(&json).ok()) {
             stored = (directory.version, directory.machines.clone());
             // Clients that ask before it is read, or while the home group is down, get this copy.
@@ -92,7 +96,8 @@ impl DirectoryThread {
             read_at,
             has_failed: false,
             log_end: 0,
-            proved_with,
+            proved: None,
+            unproved: 0,
             stored,
         }
     }
@@ -132,7 +137,8 @@ impl DirectoryThread {
 
     /// Whether the secrets have changed, and no attempt to prove the entries with them has failed.
     fn must_renew_proofs(&self) -> bool {
-        self.is_home() && !self.has_failed && !Arc::ptr_eq(&self.proved_with, &self.options.secrets.get())
+        let secrets = self.options.secrets.get();
+        !self.has_failed && self.proved.as_ref().is_some_and(|(with, _)| !Arc::ptr_eq(with, &secrets))
     }
 
     fn refresh_or_log(&mut self) {
@@ -150,15 +156,16 @@ impl DirectoryThread {
     /// Reads the directory, and enters this machine if its entry is missing or old.
     fn refresh(&mut self) -> Result<(), Error> {
         let (secrets, is_home) = (self.options.secrets.get(), self.is_home());
-        if is_home {
-            self.renew_proofs(&secrets)?;
+        let (mut directory, mut unproved) = block_on(self.directory(&secrets).read())?;
+        if is_home && self.renew_proofs(&secrets, directory.version)? {
+            (directory, unproved) = block_on(self.directory(&secrets).read())?;
         }
-        let mut directory = block_on(self.directory(&secrets).read())?;
         if directory.version > 0 && self.must_register(&directory) {
             let address = self.options.address.clone().unwrap_or_default();
             block_on(self.directory(&secrets).register(&self.identity, &address))?;
-            directory = block_on(self.directory(&secrets).read())?;
+            (directory, unproved) = block_on(self.directory(&secrets).read())?;
         }
+        self.note_unproved(unproved);
         let read_every = if is_home { READ_EVERY_AT_HOME } else { READ_EVERY };
         self.read_at = (directory.version > 0).then(|| Instant::now() + read_every);
         self.check_own(&directory);
@@ -166,18 +173,44 @@ impl DirectoryThread {
         self.install(directory)
     }
 
-    /// Proves the entries with the present credential. Those count that were proved with one of the
-    /// former secrets, which may have been removed since.
-    fn renew_proofs(&mut self, secrets: &Arc<Secrets>) -> Result<(), Error> {
-        if let (Some(present), Some(former)) = (&secrets.peers, &self.proved_with.peers) {
-            let all = present.and(former);
-            if all.count() > 1 {
-                let directory = Directory { credentials: Some(&all), ..self.directory(secrets) };
-                block_on(directory.renew_proofs())?;
-            }
+    /// Proves the entries with the first credential that another accepted one has proved: once after each
+    /// reload, and during a rotation when the directory has changed, because other machines may prove
+    /// entries with the former credential until they have reloaded. An entry that only a removed
+    /// credential proves is not renewed: a stolen credential may have proved it. Returns whether an entry
+    /// has changed.
+    fn renew_proofs(&mut self, secrets: &Arc<Secrets>, version: u64) -> Result<bool, Error> {
+        let credentials = secrets.peers.as_ref().map_or(0, Credentials::count);
+        let former = self.proved.replace((Arc::clone(secrets), version));
+        let is_reloaded = former.as_ref().is_none_or(|(with, _)| !Arc::ptr_eq(with, secrets));
+        let has_changed = former.as_ref().is_none_or(|(_, before)| *before != version);
+        if credentials == 0 || (!is_reloaded && (credentials == 1 || !has_changed)) {
+            return Ok(false);
         }
-        self.proved_with = Arc::clone(secrets);
-        Ok(())
+        let proved = block_on(self.directory(secrets).renew_proofs());
+        if proved.is_err() {
+            self.proved = former;
+        }
+        let RenewedProofs { entries, renewed, unproved } = proved?;
+        if renewed > 0 || is_reloaded {
+            tracing::info!(
+                entries,
+                renewed,
+                unproved,
+                "the first server credential proves the entries of the directory"
+            );
+        }
+        Ok(renewed > 0)
+    }
+
+    /// Warns once when entries of machines count as absent.
+    fn note_unproved(&mut self, unproved: usize) {
+        if unproved > self.unproved {
+            tracing::warn!(
+                entries = unproved,
+                "no accepted server credential proves entries of machines in the directory: they count as absent"
+            );
+        }
+        self.unproved = unproved;
     }
 
     fn is_home(&self) -> bool {
@@ -344,4 +377,58 @@ fn encode_reply(reply: &ManagementReply) -> Vec<u8> {
     let mut bytes = Vec::new();
     Reply::Report(&json).write(&mut bytes);
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        ListenOptions, PeerOptions, Server, Store,
+        directory_entries::{MachineEntry, machine_key},
+        host::client_number,
+    };
+    use std::{fs, thread};
+    use yesquel_client::Client;
+    use yesquel_engine::EngineSettings;
+    use yesquel_secrets::SecretFiles;
+    use yesquel_server::LogOptions;
+    use yesquel_transport::SocketOptions;
+    use yesquel_wire::greeting::Role;
+
+    /// A stolen credential of servers may have proved an entry before it was removed.
+    #[test]
+    fn an_entry_that_a_removed_credential_proves_is_not_renewed() {
+        let place = tempfile::tempdir().unwrap();
+        let (file, address) = (place.path().join("servers"), Address::Unix(place.path().join("socket")));
+        let files = SecretFiles { peer_credentials: Some(file.clone()), ..SecretFiles::default() };
+        let [old, new] = [b"old", b"new"].map(Credentials::from);
+        let peers = PeerOptions { credential: Some(old.clone()), ..PeerOptions::default() };
+        let listen = ListenOptions { addresses: vec![address.clone()], peers, ..ListenOptions::default() };
+        let server = Server::start(None, EngineSettings::default(), LogOptions::default(), listen).unwrap();
+        let credential = b"old"[..].into();
+        let options =
+            SocketOptions { credential, role: Role::Operator, lanes: 0, ..SocketOptions::default() };
+        // The directory exists, and this machine has entered itself.
+        Store::connect(&address, options).unwrap().add_machine(Duration::from_secs(60)).unwrap();
+        let trees = Trees::new(Client::new(server.host().transport.clone(), client_number()));
+        let catalog = Catalog { trees: &trees, group: ServerId(0) };
+        let cluster = server.host().transport().core().membership().cluster;
+        let proved_by = |credentials| Directory { catalog, cluster, credentials: Some(credentials) };
+        let machines = |credentials| {
+            let (directory, unproved) = block_on(proved_by(credentials).read()).unwrap();
+            (directory.machines.iter().map(|machine| machine.machine).collect::<Vec<_>>(), unproved)
+        };
+        let forged = MachineEntry { group: 9, state: MachineState::Serving, ..MachineEntry::default() };
+        let mut transaction = trees.begin();
+        proved_by(&old).put(&mut transaction, &machine_key(9), &forged).unwrap();
+        block_on(transaction.commit()).unwrap();
+        assert_eq!(machines(&old), (vec![1, 9], 0));
+        fs::write(&file, "new\n").unwrap();
+        server.reload(&files).unwrap();
+        // This machine enters itself again when its entry has no proof, after the renewal of proofs.
+        while !machines(&new).0.contains(&1) {
+            thread::yield_now();
+        }
+        assert_eq!(machines(&new), (vec![1], 1));
+    }
 }

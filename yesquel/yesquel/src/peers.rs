@@ -291,7 +291,9 @@ impl PeerAsker {
     }
 
     fn connect(&mut self) -> Result<(), ConnectError> {
-        if self.connection.is_some() {
+        if let Some(connection) = &self.connection {
+            // No request is in flight now. The next one presents the credential that is in force.
+            connection.renew();
             return Ok(());
         }
         // The server may have reported another address than the configured one.

@@ -2,10 +2,10 @@
 
 use crate::{
     EngineSettings, Error, Host, JoinOptions, PeerOptions, StopFlag,
-    checked_start::stored_credentials,
     directory_thread::DirectoryOptions,
     fatal::FatalError,
     peers::PeerAccess,
+    secret_reload::{ReloadSummary, SecretReloader},
     server_start::{ServerStart, StartOptions, reason},
 };
 use rustix::{
@@ -24,10 +24,10 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
-use yesquel_secrets::{Credentials, PresentSecrets, SecretFiles, Secrets, SecretsError};
+use yesquel_secrets::{Credentials, PresentSecrets, SecretFiles, Secrets};
 use yesquel_server::{
-    ClusterFiles, DataFolder, Listener, LogOptions, SocketCounters, SocketReplies, SocketServer,
-    SocketServerOptions, Time, WallTime,
+    DataFolder, Listener, LogOptions, SocketCounters, SocketReplies, SocketServer, SocketServerOptions, Time,
+    WallTime,
 };
 use yesquel_transport::Address;
 use yesquel_wire::{frame::UNFINISHED_BYTES_MAX, status::ServerStatus};
@@ -107,8 +107,7 @@ pub struct Server {
     host: Arc<Host>,
     addresses: Vec<Address>,
     fatal: FatalError,
-    secrets: Arc<PresentSecrets>,
-    cluster_files: Option<ClusterFiles>,
+    reloader: SecretReloader,
     /// Socket files to delete at the end.
     files: Vec<PathBuf>,
 }
@@ -203,6 +202,7 @@ impl ListenOptions {
             clients: self.credential.clone(),
             peers: credential,
             peer_tls: tls,
+            peer_signers: None,
         })?;
         Ok(PeerAccess { servers, secrets: Arc::new(secrets) })
     }
@@ -283,6 +283,7 @@ impl Server {
         };
         let mut host = host.map_err(|error| reason(&refused, error))?;
         let (secrets, fatal) = (peers.secrets, FatalError::default());
+        let has_stored = listen.peers.credential.is_none() && secrets.get().peers.is_some();
         let options = SocketServerOptions {
             server: settings.server,
             secrets: Arc::clone(&secrets),
@@ -310,29 +311,19 @@ impl Server {
             files: cluster_files.clone(),
             fatal: fatal.clone(),
         })?;
-        Ok(Server { sockets, host: Arc::new(host), addresses, fatal, secrets, cluster_files, files })
+        let (stored, revocations) = (cluster_files.filter(|_| has_stored), sockets.revocations().clone());
+        let reloader = SecretReloader { secrets, stored, revocations };
+        Ok(Server { sockets, host: Arc::new(host), addresses, fatal, reloader, files })
     }
 
-    /// Reads the files of certificates and credentials again, and puts all of them in force, or none if
-    /// one cannot be used. Connections that are open go on, except those of removed credentials: they
-    /// are closed when this returns. Returns their number.
-    ///
-    /// A secret without a file stays, but a machine that has joined reads the credentials of servers in
-    /// its data folder.
-    pub fn reload(&self, files: &SecretFiles) -> Result<usize, Error> {
-        let replaced = self.secrets.replace(|former| {
-            let mut secrets = files.read_over(former)?;
-            if let (None, Some(stored)) = (&files.peer_credentials, &self.cluster_files) {
-                let stored = stored_credentials(stored, secrets.peer_tls.is_some());
-                let location = "the data folder".to_owned();
-                let stored = stored.map_err(|error| SecretsError { location, what: error.to_string() })?;
-                secrets.peers = stored.or(secrets.peers);
-            }
-            Ok(secrets)
-        });
-        let closed = replaced.map(|()| self.sockets.close_revoked()).map_err(Error::from);
-        self.secrets.count_reload(closed.is_ok());
-        closed
+    /// Reads the files of certificates and credentials again, see [`SecretReloader::reload`].
+    pub fn reload(&self, files: &SecretFiles) -> Result<ReloadSummary, Error> {
+        self.reloader.reload(files)
+    }
+
+    /// Returns what reads the files of certificates and credentials again, without the server.
+    pub fn reloader(&self) -> &SecretReloader {
+        &self.reloader
     }
 
     /// Sets what takes the error after which the server must end: its machine was removed from the

@@ -2,11 +2,12 @@
 
 use crate::{
     certificates::Authority,
-    machine::{Files, Machine, free_port, serve},
+    machine::{Files, Machine, free_address, serve},
     support::Process,
 };
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs;
-use yesquel::{Address, Role, Store};
+use yesquel::{Role, Store};
 
 const EXPIRY: &str = "yesquel_certificate_expiry_timestamp_seconds";
 /// Beginning of 2040, and of 2041.
@@ -24,7 +25,7 @@ fn a_file_that_cannot_be_used_leaves_all_former_ones_in_force() {
     files.write("servers", "server\n");
     files.write("credential", "client\n");
     files.write("changed", "changed\n");
-    let address = Address::Tcp { host: "127.0.0.1".to_owned(), port: free_port() };
+    let address = free_address();
     let mut machine = Machine::started(Process::spawn(&mut serve(&files, &address)), &files);
     assert_eq!(machine.metric(EXPIRY), Some(EXPIRES));
     let connect = |credential: &str| Store::connect(&address, files.options(credential, Role::Client));
@@ -37,6 +38,7 @@ fn a_file_that_cannot_be_used_leaves_all_former_ones_in_force() {
         ("key.pem", next.key.as_str(), "key.pem"),
         ("ca.pem", "-----BEGIN CERTIFICATE-----\n", "ca.pem"),
         ("servers", "", "servers"),
+        ("servers", "# of servers\nserver\n", "begins with '#'"),
         ("servers", "server\nchanged\n", "the credentials of clients and of servers"),
     ] {
         let before = fs::read_to_string(files.path(broken)).unwrap();
@@ -53,10 +55,16 @@ fn a_file_that_cannot_be_used_leaves_all_former_ones_in_force() {
     // A file that is gone.
     fs::remove_file(files.path("servers")).unwrap();
     machine.fail_to_reload();
+    // A pipe to which no process writes does not block the server.
+    mknodat(CWD, files.path("servers"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let line = machine.fail_to_reload();
+    assert!(line.contains("not a regular file"), "{line}");
     files.write("servers", "server\n");
     files.write_certificate(&next);
     machine.reload();
     assert_eq!(machine.metric(EXPIRY), Some(EXPIRES_NEXT));
+    let said = machine.log_with("certificate_expires=\"2041-01-01T00:00:00Z\"", 1);
+    assert!(said.contains("client_credentials=1 server_credentials=1 authorities=1"), "{said}");
     connect("changed").unwrap().databases().unwrap();
     assert!(connect("credential").is_err());
 }

@@ -1,8 +1,9 @@
 //! Authorities and the certificates that they sign.
 
+use crate::machine::own_host;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
-/// A certificate of 127.0.0.1 and its key, PEM.
+/// A certificate of the own host and its key, PEM.
 pub(crate) struct MadeCertificate {
     pub(crate) certificate: String,
     pub(crate) key: String,
@@ -26,7 +27,7 @@ impl Authority {
 
     /// Makes a certificate that expires at the beginning of a year.
     pub(crate) fn certify(&self, year: i32) -> MadeCertificate {
-        let mut parameters = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        let mut parameters = CertificateParams::new(vec![own_host()]).unwrap();
         parameters.not_after = rcgen::date_time_ymd(year, 1, 1);
         let key = KeyPair::generate().unwrap();
         let certificate = parameters.signed_by(&key, &self.0).unwrap().pem();

@@ -1,7 +1,7 @@
 //! Machines that have joined by a token keep the credential of servers in their folders, and rotate it
 //! there.
 
-use crate::{PROGRAM, support::Process};
+use crate::{PROGRAM, support::Process, waiting::wait_until};
 use rustix::process::Signal;
 use std::{
     fs,
@@ -34,20 +34,22 @@ fn states(place: &Path, name: &str) -> String {
     machines.map(|machine| machine["state"].as_str().unwrap()).collect::<Vec<_>>().join(" ")
 }
 
-fn wait_for_states(place: &Path, name: &str, wanted: &str) {
-    while states(place, name) != wanted {
-        std::thread::yield_now();
-    }
+fn wait_for_states(server: &Process, place: &Path, name: &str, wanted: &str) {
+    wait_until(server, || states(place, name) == wanted);
 }
 
-fn reload(server: &Process) {
-    let count = || server.said().matches("were read again").count();
-    let before = count();
+/// Sends SIGHUP. Returns the line of the log about the reload.
+fn reload(server: &Process) -> String {
+    let texts = ["were read again", "cannot be read: the former stay in force"];
+    let lines = || {
+        let said = server.said();
+        let lines = said.lines().filter(|line| texts.iter().any(|text| line.contains(text)));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let before = lines().len();
     server.signal(Signal::HUP);
-    while count() == before {
-        assert!(!server.said().contains("cannot be read"), "{}", server.said());
-        std::thread::yield_now();
-    }
+    wait_until(server, || lines().len() > before);
+    lines().pop().unwrap()
 }
 
 #[test]
@@ -72,33 +74,49 @@ fn machines_that_have_joined_rotate_the_credential_in_their_folders() {
         run(place, &[&["cluster", "remove", &socket("a"), machine][..], &options].concat())
     };
     let (mut second, mut third) = (join("b"), join("c"));
-    wait_for_states(place, "a", "serving serving serving");
+    wait_for_states(&founder, place, "a", "serving serving serving");
     assert!(remove("3", "servers").status.success());
     assert_eq!(third.wait().code(), Some(1), "{}", third.said());
     let rotate = |content: &str, joined: &[(&str, &Process)]| {
         write("servers", content);
-        reload(&founder);
         for (name, process) in joined {
             write(&format!("{name}/peer-credential"), content);
-            reload(process);
+            assert!(reload(process).contains("were read again"));
         }
+        assert!(reload(&founder).contains("were read again"));
     };
     rotate("old\nnew\n", &[("b", &second)]);
     rotate("new\nold\n", &[("b", &second)]);
+    // The founder has the directory, and says when the former credential proves no entry of it.
+    let proves = "the first server credential proves the entries of the directory";
+    let count = || founder.said().matches(proves).count();
+    let before = count();
+    assert!(reload(&founder).contains("were read again"));
+    wait_until(&founder, || count() > before);
     // A machine that joins meanwhile gets both.
     let fourth = join("d");
     let all = "serving serving removed serving";
-    wait_for_states(place, "a", all);
+    wait_for_states(&founder, place, "a", all);
     rotate("new\n", &[("b", &second), ("d", &fourth)]);
     // A removed machine stays removed in the directory, which is read for the next one.
     let _fifth = join("e");
     let all = "serving serving removed serving serving";
-    wait_for_states(place, "a", all);
+    wait_for_states(&founder, place, "a", all);
     second.terminate();
-    let _second = serve(place, "b", &[]);
-    wait_for_states(place, "b", all);
+    let second = serve(place, "b", &[]);
+    wait_for_states(&second, place, "b", all);
     write("old", "old\n");
     let refused = remove("2", "old");
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && said.contains("rejects this credential"), "{said}");
+    // A reload without the file, or with two of them, fails instead of leaving the old ones in force.
+    fs::remove_file(place.join("b/peer-credential")).unwrap();
+    let line = reload(&second);
+    assert!(line.contains("ERROR") && line.contains("the credentials of servers is missing"), "{line}");
+    write("b/peer-credential", "new\n");
+    write("b/peer-credential-encrypted", "new\n");
+    let line = reload(&second);
+    assert!(line.contains("ERROR") && line.contains("only one can be right"), "{line}");
+    fs::remove_file(place.join("b/peer-credential-encrypted")).unwrap();
+    assert!(reload(&second).contains("server_credentials=1"), "{}", second.said());
 }

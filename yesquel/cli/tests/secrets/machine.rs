@@ -1,6 +1,6 @@
 //! A server in a process of its own, with files of secrets.
 
-use crate::{PROGRAM, certificates::MadeCertificate, support::Process};
+use crate::{PROGRAM, certificates::MadeCertificate, support::Process, waiting::wait_until};
 use rustix::process::Signal;
 use std::{
     collections::BTreeMap,
@@ -62,9 +62,18 @@ pub(crate) struct Machine {
     failed: u64,
 }
 
-/// Returns an unused port.
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+/// Returns the host of the servers of this process, which no other test takes ports of: a loopback address
+/// of its own.
+pub(crate) fn own_host() -> String {
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    format!("127.{}.{middle}.{low}", 64 + high % 64)
+}
+
+/// Returns an address with an unused port. Servers that must know each other get it before they start.
+pub(crate) fn free_address() -> Address {
+    let host = own_host();
+    let port = TcpListener::bind((host.as_str(), 0)).unwrap().local_addr().unwrap().port();
+    Address::Tcp { host, port }
 }
 
 /// Returns the command of a server in memory at an address; `files` says which secrets it has.
@@ -123,38 +132,33 @@ impl Machine {
         self.metric(&name).unwrap_or_default()
     }
 
+    #[track_caller]
     pub(crate) fn wait_until(&self, is_so: impl Fn(&Machine) -> bool) {
-        while !is_so(self) {
-            std::thread::yield_now();
-        }
+        wait_until(&self.process, || is_so(self));
     }
 
     /// Returns its log, once so many lines of it contain a text.
+    #[track_caller]
     pub(crate) fn log_with(&self, text: &str, count: u64) -> String {
-        loop {
-            let said = self.process.said();
-            if said.lines().filter(|line| line.contains(text)).count() as u64 >= count {
-                return said;
-            }
-            std::thread::yield_now();
-        }
+        let lines = || self.process.said().lines().filter(|line| line.contains(text)).count() as u64;
+        wait_until(&self.process, || lines() >= count);
+        self.process.said()
     }
 
     /// Sends SIGHUP, and waits until the numbers of reloads are these.
     #[track_caller]
     fn hang_up(&self, reloads: (u64, u64)) {
         self.process.signal(Signal::HUP);
-        loop {
+        wait_until(&self.process, || {
             let metrics = self.metrics();
-            let of = |name: &str| metrics[name] as u64;
-            let now = (of("yesquel_reloads_total"), of("yesquel_reloads_failed_total"));
-            if now == reloads {
-                return;
-            }
+            let of = |result: &str| {
+                metrics[&format!("yesquel_secret_reloads_total{{result=\"{result}\"}}")] as u64
+            };
+            let now = (of("success"), of("failure"));
             let is_early = now.0 + now.1 < reloads.0 + reloads.1;
-            assert!(is_early, "{now:?} instead of {reloads:?}: {}", self.process.said());
-            std::thread::yield_now();
-        }
+            assert!(is_early || now == reloads, "{now:?} instead of {reloads:?}: {}", self.process.said());
+            !is_early
+        });
     }
 
     /// Makes it read its files again, which succeeds.

@@ -13,5 +13,6 @@ mod rotation;
 #[path = "../support/mod.rs"]
 mod support;
 mod terminal;
+mod waiting;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_yesquel");

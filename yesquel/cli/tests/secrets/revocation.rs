@@ -27,7 +27,12 @@ fn a_removed_credential_is_refused_and_its_connections_end() {
     files.write("clients", "first\n");
     machine.reload();
     let said = machine.log_with("were read again", 1);
-    assert!(said.contains("closed=2") && said.contains("its credential was removed"), "{said}");
+    assert!(said.contains("closed=2"), "{said}");
+    assert!(said.contains("their credential was removed connections=2"), "{said}");
+    // They are no refused connections, and the remaining credential shows 0 for roles without connections.
+    let count = |name: &str| machine.metric(name);
+    assert_eq!(count("yesquel_connections_revoked_total"), Some(2));
+    assert_eq!(count("yesquel_connections_refused_total"), Some(0));
     // The first one goes on, by the same connection.
     assert_eq!(first.databases().unwrap().len(), 1);
     assert_eq!(machine.metric("yesquel_connections_accepted_total"), taken);

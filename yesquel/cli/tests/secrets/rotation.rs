@@ -3,10 +3,11 @@
 
 use crate::{
     certificates::Authority,
-    machine::{Files, Machine, free_port, serve},
+    machine::{Files, Machine, free_address, serve},
     support::Process,
 };
 use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     sync::{
         Mutex,
@@ -54,7 +55,25 @@ fn write_and_read(trees: &Trees<SocketTransport>, all: &[Tree], number: u64) -> 
     Ok(())
 }
 
+/// Ends the work with the test, also with one that fails.
+struct StopOnDrop<'a>(&'a Load);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.stops.store(true, SeqCst);
+    }
+}
+
 impl Load {
+    /// Works until the end. A failure ends the waits for its rounds.
+    fn work_or_fail(&self, worker: u64, addresses: &[Address], files: &Files) {
+        let worked = catch_unwind(AssertUnwindSafe(|| self.work(worker, addresses, files)));
+        if let Err(panicked) = worked {
+            let text = panicked.downcast_ref::<String>().cloned();
+            *self.failure.lock().unwrap() = Some(text.unwrap_or_else(|| "a worker has panicked".to_owned()));
+        }
+    }
+
     fn work(&self, worker: u64, addresses: &[Address], files: &Files) {
         let first = (worker + 1) << 32;
         let trees = connect(addresses, files, first).unwrap();
@@ -107,8 +126,7 @@ impl Phase<'_> {
 }
 
 fn start(place: &Path, phase: &Phase<'_>) -> (Vec<Machine>, Vec<Address>) {
-    let addresses: Vec<Address> =
-        (0..SERVERS).map(|_| Address::Tcp { host: "127.0.0.1".to_owned(), port: free_port() }).collect();
+    let addresses: Vec<Address> = (0..SERVERS).map(|_| free_address()).collect();
     let started: Vec<(Process, Files)> = (0..SERVERS)
         .map(|number| {
             let files = Files::create(place, &format!("machine-{number}"));
@@ -146,9 +164,10 @@ fn a_cluster_rotates_its_secrets_and_no_statement_fails() {
     lasting.create_database("shop").unwrap();
     let load = Load::default();
     thread::scope(|scope| {
+        let _stop = StopOnDrop(&load);
         for worker in 0..WORKERS {
             let (load, addresses, files) = (&load, &addresses, &files);
-            scope.spawn(move || load.work(worker, addresses, files));
+            scope.spawn(move || load.work_or_fail(worker, addresses, files));
         }
         load.wait_for_rounds();
         for (number, phase) in phases.iter().enumerate() {
@@ -170,11 +189,14 @@ fn a_cluster_rotates_its_secrets_and_no_statement_fails() {
                 let is_connected =
                     |machine: &Machine| machine.admitted("server", 1) + machine.admitted("server", 2) >= 2;
                 machine.wait_until(is_connected);
+                if number > 0 {
+                    // Those by the old credential end before it is removed.
+                    machine.wait_until(|machine| machine.admitted("server", 2) == 0);
+                }
             }
         }
         files.write("ca.pem", &new.pem());
         load.wait_for_rounds();
-        load.stops.store(true, SeqCst);
     });
     assert_eq!(load.failure.into_inner().unwrap(), None);
     // Its connection was ended with its credential, and the new one presents the other.

@@ -1,6 +1,6 @@
 //! SIGHUP reads files again; a closed terminal ends the server all the same.
 
-use crate::{PROGRAM, support::Process};
+use crate::{PROGRAM, support::Process, waiting::wait_until};
 use rustix::{
     process::Signal,
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
@@ -9,9 +9,7 @@ use std::{path::Path, process::Command};
 use yesquel::{Address, SocketOptions, Store};
 
 fn wait_for_reloads(server: &Process, count: usize) {
-    while server.said().matches("were read again").count() < count {
-        std::thread::yield_now();
-    }
+    wait_until(server, || server.said().matches("were read again").count() >= count);
 }
 
 fn serve(command: &mut Command, place: &Path) -> Process {

@@ -26,10 +26,36 @@ fn credentials(secrets: &Secrets, role: Role) -> Option<&Credentials> {
     }
 }
 
+/// Whether a server with these secrets admits no connection of a role: with credentials of clients only.
+fn excludes(secrets: &Secrets, role: Role) -> bool {
+    role != Role::Client && secrets.peers.is_none() && secrets.clients.is_some()
+}
+
+fn shown(role: Role) -> ConnectionRole {
+    match role {
+        Role::Client => ConnectionRole::Client,
+        Role::Peer => ConnectionRole::Server,
+        Role::Operator => ConnectionRole::Operator,
+        Role::Joiner => ConnectionRole::Joiner,
+    }
+}
+
+/// Returns the roles with the lines of their credentials, from 1 on.
+pub(super) fn shown_lines(secrets: &Secrets) -> impl Iterator<Item = (ConnectionRole, Option<u64>)> {
+    let roles = [Role::Client, Role::Peer, Role::Operator, Role::Joiner].into_iter();
+    roles.flat_map(|role| {
+        let count = credentials(secrets, role).map_or(0, Credentials::count) as u64;
+        (1..=count).map(move |line| (shown(role), Some(line)))
+    })
+}
+
 impl Admitted {
-    /// Whether its credential was removed.
+    /// Whether its credential was removed, or its role needs one now.
     pub(super) fn is_revoked(&self, secrets: &Secrets) -> bool {
-        self.credential.is_some() && self.line(secrets).is_none()
+        match self.credential {
+            Some(_) => self.line(secrets).is_none(),
+            None => credentials(secrets, self.role).is_some() || excludes(secrets, self.role),
+        }
     }
 
     /// Returns the line of its credential in the file of the role, from 1 on.
@@ -39,12 +65,7 @@ impl Admitted {
 
     /// Returns its role for the status.
     pub(super) fn shown_role(&self) -> ConnectionRole {
-        match self.role {
-            Role::Client => ConnectionRole::Client,
-            Role::Peer => ConnectionRole::Server,
-            Role::Operator => ConnectionRole::Operator,
-            Role::Joiner => ConnectionRole::Joiner,
-        }
+        shown(self.role)
     }
 }
 
@@ -69,7 +90,7 @@ impl AdmissionPolicy {
             return Err(Denial::TooManyConnections(self.clients_max as u32));
         }
         let (secrets, role) = (self.secrets.get(), hello.role);
-        if role != Role::Client && secrets.peers.is_none() && secrets.clients.is_some() {
+        if excludes(&secrets, role) {
             return Err(Denial::Credential);
         }
         let (cluster, credential) = match role {
@@ -93,5 +114,28 @@ impl AdmissionPolicy {
             }
             _ => Ok((version, Admitted { role, credential })),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_without_a_credential_is_revoked_when_its_role_needs_one() {
+        let of = |text: &str| Credentials::parse(text.as_bytes()).ok();
+        let secrets =
+            |clients, peers| Secrets { clients: of(clients), peers: of(peers), ..Secrets::default() };
+        let (open, both) = (secrets("", ""), secrets("c", "s\nt"));
+        for role in [Role::Client, Role::Peer, Role::Operator] {
+            let without = Admitted { role, credential: None };
+            assert!(!without.is_revoked(&open) && without.is_revoked(&both), "{role:?}");
+        }
+        // Servers are not admitted without a credential where clients need one.
+        assert!(Admitted { role: Role::Peer, credential: None }.is_revoked(&secrets("c", "")));
+        assert!(!Admitted { role: Role::Client, credential: None }.is_revoked(&secrets("", "s")));
+        let with = Admitted { role: Role::Peer, credential: Some(b"t"[..].into()) };
+        assert!(!with.is_revoked(&both) && with.is_revoked(&secrets("c", "s")) && with.is_revoked(&open));
+        assert_eq!(shown_lines(&both).count(), 1 + 3 * 2);
     }
 }

@@ -6,19 +6,22 @@ mod admission;
 mod connection;
 mod listener;
 mod partial_messages;
+mod revocation;
 mod socket_replies;
 mod stream;
 
 pub use connection::REQUESTS_MAX;
 pub use listener::Listener;
+pub use revocation::Revocations;
 pub use socket_replies::SocketReplies;
 
 use crate::{Core, Time, WallTime, core::CoreSession, socket_counters::SocketCounters};
-use admission::{AdmissionPolicy, Admitted};
+use admission::AdmissionPolicy;
 use connection::{ClientConnection, CloseReason};
 use listener::AnyListener;
 use mio::{Events, Poll, Token, Waker};
 use partial_messages::PartialMessages;
+use revocation::RevocationRequests;
 use rustc_hash::FxHashMap;
 use rustls::ServerConnection;
 use std::{
@@ -27,7 +30,6 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
-        mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
     },
     thread::{self, JoinHandle},
     time::Duration,
@@ -75,8 +77,7 @@ pub struct SocketServer {
     stopping: Arc<AtomicBool>,
     sink: SocketReplies,
     counters: Arc<SocketCounters>,
-    /// Where the numbers of closed connections are asked for.
-    revocations: Sender<SyncSender<usize>>,
+    revocations: Revocations,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -110,7 +111,7 @@ impl SocketServer {
         core.count_sockets(Arc::clone(&counters));
         let SocketServerOptions { server, secrets, connections_max, unfinished_bytes_max } = options;
         core.show_secrets(Arc::clone(&secrets));
-        let (membership, (revocations, revoked)) = (core.membership(), channel());
+        let (membership, (revocations, revoked)) = (core.membership(), Revocations::new(sink.clone()));
         let thread = SocketLoop {
             poll,
             core,
@@ -136,16 +137,9 @@ impl SocketServer {
         Ok(SocketServer { stopping, sink, counters, revocations, thread: Some(thread) })
     }
 
-    /// Closes the connections whose credential is not accepted any more. When it returns, no request
-    /// of them is handled. Returns their number.
-    pub fn close_revoked(&self) -> usize {
-        let (reply, closed) = sync_channel(1);
-        // A thread that has ended has closed all connections.
-        if self.revocations.send(reply).is_err() {
-            return 0;
-        }
-        self.sink.wake();
-        closed.recv().unwrap_or_default()
+    /// Returns what closes connections whose credential was removed.
+    pub fn revocations(&self) -> &Revocations {
+        &self.revocations
     }
 
     /// Returns the counters.
@@ -171,7 +165,7 @@ struct SocketLoop {
     sink: SocketReplies,
     admission: AdmissionPolicy,
     /// Requests to close the connections whose credential was removed.
-    revoked: Receiver<SyncSender<usize>>,
+    revoked: RevocationRequests,
     listeners: Vec<AnyListener>,
     /// Accepting failed for want of resources, and is retried.
     accept_again: bool,
@@ -202,15 +196,13 @@ impl SocketLoop {
         while !self.stopping.load(Relaxed) {
             // Do not block while connections have requests left over.
             let timeout = if ready.is_empty() { CHECK_INTERVAL } else { Duration::ZERO };
-            if let Err(error) = self.poll.poll(&mut events, Some(timeout)) {
+            let polled = self.poll.poll(&mut events, Some(timeout));
+            self.serve_revocations();
+            if let Err(error) = polled {
                 if error.kind() != io::ErrorKind::Interrupted {
                     tracing::error!(%error, "the sockets cannot be waited for");
                 }
                 continue;
-            }
-            while let Ok(reply) = self.revoked.try_recv() {
-                // The asking thread may have ended.
-                let _ = reply.send(self.close_revoked());
             }
             let mut writable = Vec::new();
             for event in &events {
@@ -402,6 +394,10 @@ impl SocketLoop {
                 tracing::debug!(connection = number, %peer, reason = %end, "connection closed")
             }
             // Logged together.
+            CloseReason::Revoked => {
+                self.counters.revoked.fetch_add(1, Relaxed);
+                tracing::debug!(connection = number, %peer, reason = %end, "connection closed");
+            }
             CloseReason::Crowded => {
                 self.counters.refused.fetch_add(1, Relaxed);
                 tracing::debug!(connection = number, %peer, reason = %end, "connection closed");
@@ -484,25 +480,11 @@ impl SocketLoop {
         }
     }
 
-    /// Closes the connections whose credential was removed. Returns their number.
-    fn close_revoked(&mut self) -> usize {
-        let secrets = self.admission.secrets.get();
-        let is_revoked = |admitted: &Admitted| admitted.is_revoked(&secrets);
-        let revoked = self.connections.values();
-        let revoked = revoked.filter(|connection| connection.admitted.as_ref().is_some_and(is_revoked));
-        let ends: Vec<_> = revoked.map(|connection| (connection.number, CloseReason::Revoked)).collect();
-        // What was permitted is answered.
-        ends.iter().for_each(|(number, _)| self.send(*number));
-        let count = ends.len();
-        self.end_all(ends);
-        self.count_admitted();
-        count
-    }
-
     /// Counts the connections by role and credential.
     fn count_admitted(&self) {
         let secrets = self.admission.secrets.get();
-        let mut counted = BTreeMap::new();
+        // All credentials, so that one without connections shows 0.
+        let mut counted: BTreeMap<_, u64> = admission::shown_lines(&secrets).map(|line| (line, 0)).collect();
         for admitted in self.connections.values().filter_map(|connection| connection.admitted.as_ref()) {
             let line = admitted.line(&secrets).map(|line| line as u64);
             *counted.entry((admitted.shown_role(), line)).or_default() += 1;

@@ -32,6 +32,7 @@ use std::{
 };
 use yesquel_fork::UnansweredMessages;
 use yesquel_model::{ClusterMembership, GroupEpoch, ServerId, Timestamp};
+use yesquel_secrets::PresentedSecrets;
 use yesquel_wire::{
     ClientHeartbeat, EncodedDestination,
     frame::{Inbox, Outbox},
@@ -80,7 +81,7 @@ pub(super) struct ServerConnection {
     pub(super) epoch: GroupEpoch,
     /// The server's clock at the greeting.
     pub(super) now: Timestamp,
-    slots: ReplySlots,
+    pub(super) slots: ReplySlots,
     /// For the exit of the process.
     unanswered: UnansweredMessages,
     sending: Mutex<SendQueue>,
@@ -98,6 +99,8 @@ pub(super) struct ServerConnection {
     /// Why the connection is closed.
     lost: OnceLock<LostConnection>,
     timeout: Duration,
+    /// What it has presented and trusted, if that may be replaced.
+    pub(super) made_with: Option<PresentedSecrets>,
 }
 
 /// The receiving role of a thread. Dropping it passes the role on, on every path: a thread that has
@@ -175,7 +178,8 @@ impl ServerConnection {
         is_named: bool,
         number: impl FnOnce(&Channel) -> u64,
     ) -> Result<ServerConnection, ConnectError> {
-        let options = &options.at_present();
+        let made_with = options.secrets.as_ref().map(|secrets| secrets.presented());
+        let options = &options.presenting(made_with.as_ref());
         let bytes = options.credential.len();
         if bytes > CREDENTIAL_BYTES_MAX {
             return Err(ConnectError::LongCredential { address: address.clone(), bytes });
@@ -245,6 +249,7 @@ impl ServerConnection {
             is_cut: AtomicBool::new(false),
             lost: OnceLock::new(),
             timeout: options.timeout,
+            made_with,
         })
     }
 

@@ -220,6 +220,24 @@ impl ServerLink {
         knows_more
     }
 
+    /// Closes the connection if its secrets were replaced and no request uses it. The next request
+    /// connects again.
+    pub(super) fn renew(&self, identity: &ClientIdentity) {
+        let mut state = self.state();
+        // Requests that wait for a reply, also those that begin now, have a handle from this state.
+        let left = state.connection.take_if(|connection| {
+            let secrets = identity.options.secrets.as_ref().zip(connection.made_with.as_ref());
+            let is_outdated = secrets.is_some_and(|(secrets, made_with)| secrets.is_outdated(made_with));
+            is_outdated && Arc::strong_count(connection) == 1 && !connection.slots.has_handlers()
+        });
+        drop(state);
+        if let Some(left) = left {
+            let why = "its credential or authority was replaced".to_owned();
+            left.close_with(LostConnection { cause: LossCause::Disconnected, why });
+            self.lanes.forget_free();
+        }
+    }
+
     /// Returns an open connection, connecting if necessary. Other waiting threads do not make a
     /// thread wait longer: the mutex is not held while connecting, since it would go to a thread
     /// that has just given up and tries again. With `has_others` it makes one attempt, since other

@@ -85,11 +85,10 @@ impl fmt::Debug for SocketOptions {
 }
 
 impl SocketOptions {
-    /// Returns the options of a connection that is made now.
-    fn at_present(&self) -> SocketOptions {
-        let mut options = self.clone();
-        if let Some(secrets) = options.secrets.take() {
-            let PresentedSecrets { credential, tls } = secrets.presented();
+    /// Returns the options of a connection that presents these secrets, or else its own.
+    fn presenting(&self, secrets: Option<&PresentedSecrets>) -> SocketOptions {
+        let mut options = SocketOptions { secrets: None, ..self.clone() };
+        if let Some(PresentedSecrets { credential, tls }) = secrets.cloned() {
             (options.credential, options.tls) = (credential, tls);
         }
         options
@@ -172,13 +171,26 @@ impl SharedLinks {
             for connection in shared.links.connections() {
                 connection.receive_handled();
             }
+            shared.renew();
             // Lanes must not delay the heartbeats of other servers.
             shared.links.iter().for_each(|link| link.provide_lane(&shared.identity, REPORT_EVERY));
         }
     }
 }
 
+impl SharedLinks {
+    fn renew(&self) {
+        self.links.iter().for_each(|link| link.renew(&self.identity));
+    }
+}
+
 impl SocketTransport {
+    /// Closes the connections whose secrets were replaced, except those that have requests in flight.
+    /// Their next requests connect again. A thread does this now and then, too.
+    pub fn renew(&self) {
+        self.0.0.renew();
+    }
+
     /// Connects to servers as a client with a unique number. All must belong to one cluster.
     pub fn connect(
         addresses: &[Address],

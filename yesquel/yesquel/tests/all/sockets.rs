@@ -5,12 +5,16 @@ use std::{
     net::{Shutdown, TcpStream},
     os::unix::fs::PermissionsExt,
     path::Path,
-    sync::atomic::Ordering::Relaxed,
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
 };
 use yesquel::{
-    Address, EngineSettings, Error, ListenOptions, LogOptions, SOCKET_MODE, Server, SocketOptions, Store,
+    Address, Credentials, EngineSettings, Error, ListenOptions, LogOptions, PeerOptions, Role, SOCKET_MODE,
+    Server, ServerId, SocketOptions, Store,
 };
+use yesquel_secrets::{PeerSecrets, PresentSecrets, Secrets};
+use yesquel_transport::{SocketTransport, Transport, block_on};
+use yesquel_wire::{ByteWriter, Request};
 
 fn local() -> Address {
     Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 }
@@ -473,4 +477,34 @@ fn nodes_are_reported_in_pages() {
     let tree = yesquel_model::TreeId::new(map.tree()).unwrap();
     let page = server.host().transport().core().with_engine(|engine| engine.nodes_of(tree, None));
     assert!(page.more && page.nodes.len() < 16, "{}", page.nodes.len());
+}
+
+/// A server must present the new credential before the old one is removed.
+#[test]
+fn a_connection_of_a_server_is_made_again_when_its_secrets_are_replaced() {
+    let [old, both] = [&b"old"[..], b"new\nold"].map(|lines| Credentials::parse(lines).unwrap());
+    let peers = PeerOptions { credential: Some(both.clone()), ..PeerOptions::default() };
+    let server = start(ListenOptions { peers, ..listen(vec![local()]) });
+    let secrets = PresentSecrets::new(Secrets { peers: Some(old), ..Secrets::default() }).unwrap();
+    let secrets = Arc::new(secrets);
+    let options = SocketOptions {
+        secrets: Some(Arc::new(PeerSecrets(Arc::clone(&secrets)))),
+        role: Role::Peer,
+        lanes: 0,
+        ..SocketOptions::default()
+    };
+    let transport = SocketTransport::connect(server.addresses(), 7, options).unwrap();
+    let mut request = Vec::new();
+    Request::Directory.write(&mut ByteWriter(&mut request));
+    // Closes the connection if it is outdated, and returns the number of connections until now.
+    let renew_and_call = || {
+        transport.renew();
+        block_on(transport.call(ServerId(0), &request)).unwrap();
+        server.status().connections.accepted
+    };
+    assert_eq!(renew_and_call(), 1);
+    secrets.replace(|former| Ok(Secrets { peers: Some(both), ..former.clone() })).unwrap();
+    // The transport's own thread may use the connection for a moment, which is kept then.
+    assert!((0..1_000).any(|_| renew_and_call() == 2));
+    assert_eq!(renew_and_call(), 2);
 }
