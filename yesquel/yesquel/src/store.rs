@@ -9,6 +9,7 @@ use crate::{
 use serde::de::DeserializeOwned;
 use std::{
     collections::BTreeMap,
+    hash::{DefaultHasher, Hash, Hasher},
     path::Path,
     sync::{
         Arc,
@@ -51,17 +52,6 @@ pub(crate) struct StoreInner {
 #[derive(Debug, Clone)]
 pub struct Store {
     pub(crate) inner: Arc<StoreInner>,
-}
-
-/// 2^64 over the golden ratio: steps that spread over all numbers.
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// The finalizer of splitmix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators",
-/// OOPSLA 2014).
-fn scrambled(number: u64) -> u64 {
-    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    number ^ (number >> 31)
 }
 
 /// Decodes a server's status.
@@ -144,7 +134,10 @@ impl Store {
     /// client's number. They are no secret.
     pub fn draw_number(&self) -> u64 {
         let (client, drawn) = &self.inner.drawn;
-        scrambled(client.wrapping_add(drawn.fetch_add(1, Relaxed).wrapping_mul(GOLDEN)))
+        // A hash with a fixed key, so that a simulated run follows from its seed.
+        let mut hasher = DefaultHasher::new();
+        (client, drawn.fetch_add(1, Relaxed)).hash(&mut hasher);
+        hasher.finish()
     }
 
     /// Creates the catalog of the cluster at its home group, if it does not exist. Servers do that when

@@ -1,12 +1,13 @@
 //! A server in a process of its own, with files of secrets.
 
-use crate::{PROGRAM, certificates::MadeCertificate, support::Process, waiting::wait_until};
+use crate::{
+    PROGRAM, certificates::MadeCertificate, metrics::MetricsAddress, support::Process, waiting::wait_until,
+};
 use rustix::process::Signal;
 use std::{
     collections::BTreeMap,
     fs,
-    io::{Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::TcpListener,
     path::{Path, PathBuf},
     process::Command,
     sync::Arc,
@@ -56,7 +57,7 @@ impl Files {
 pub(crate) struct Machine {
     pub(crate) process: Process,
     pub(crate) files: Files,
-    metrics: SocketAddr,
+    metrics: MetricsAddress,
     /// Reloads that were asked for, and have succeeded and failed.
     reloads: u64,
     failed: u64,
@@ -99,27 +100,13 @@ impl Machine {
     /// Takes a process that has been started.
     pub(crate) fn started(process: Process, files: &Files) -> Machine {
         process.wait_until_ready();
-        let said = process.said();
-        let line = said.lines().find(|line| line.contains("/metrics")).unwrap();
-        let port = line.split("127.0.0.1:").nth(1).unwrap();
-        let port = port.split(|sign: char| !sign.is_ascii_digit()).next().unwrap();
-        let metrics = format!("127.0.0.1:{port}").parse().unwrap();
+        let metrics = MetricsAddress::of(&process);
         Machine { process, files: files.clone(), metrics, reloads: 0, failed: 0 }
     }
 
     /// Returns the metrics, by name and labels.
     pub(crate) fn metrics(&self) -> BTreeMap<String, f64> {
-        let mut stream = TcpStream::connect(self.metrics).unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        assert!(text.starts_with("HTTP/1.1 200"), "{text}");
-        let values = text.lines().filter(|line| line.starts_with("yesquel_"));
-        let value = |line: &str| {
-            let (name, value) = line.rsplit_once(' ').unwrap();
-            (name.to_owned(), value.parse().unwrap())
-        };
-        values.map(value).collect()
+        self.metrics.read()
     }
 
     pub(crate) fn metric(&self, name: &str) -> Option<u64> {

@@ -7,6 +7,8 @@ mod broken_files;
 mod certificates;
 mod joined_machines;
 mod machine;
+#[path = "../support/metrics.rs"]
+mod metrics;
 mod revocation;
 mod roles;
 mod rotation;

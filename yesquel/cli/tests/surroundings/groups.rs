@@ -1,12 +1,7 @@
 //! Two servers that share transactions, in processes of their own, and a client of both.
 
-use crate::{PROGRAM, support::Process};
-use std::{
-    collections::BTreeMap,
-    io::{Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
-    process::Command,
-};
+use crate::{PROGRAM, metrics::MetricsAddress, support::Process};
+use std::{collections::BTreeMap, net::TcpListener, process::Command};
 use yesquel::{Address, ServerId, SocketOptions};
 use yesquel_client::Client;
 use yesquel_transport::{SocketTransport, block_on};
@@ -19,7 +14,7 @@ pub(crate) type SocketTrees = Trees<SocketTransport>;
 
 pub(crate) struct GroupServer {
     pub(crate) process: Process,
-    metrics: SocketAddr,
+    metrics: MetricsAddress,
 }
 
 pub(crate) struct Groups {
@@ -62,18 +57,7 @@ pub(crate) fn get_from_all(
 impl GroupServer {
     /// Returns the metrics, by name and labels.
     pub(crate) fn metrics(&self) -> BTreeMap<String, f64> {
-        let mut stream = TcpStream::connect(self.metrics).unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        assert!(text.starts_with("HTTP/1.1 200"), "{text}");
-        let values = text.lines().filter(|line| line.starts_with("yesquel_"));
-        values
-            .map(|line| {
-                let (name, value) = line.rsplit_once(' ').unwrap();
-                (name.to_owned(), value.parse().unwrap())
-            })
-            .collect()
+        self.metrics.read()
     }
 }
 
@@ -94,11 +78,7 @@ impl Groups {
         let processes: Vec<Process> = SERVERS.iter().map(start).collect();
         let served = |process: Process| {
             process.wait_until_ready();
-            let said = process.said();
-            let line = said.lines().find(|line| line.contains("/metrics")).unwrap().to_owned();
-            let port = line.split("127.0.0.1:").nth(1).unwrap();
-            let port = port.split(|sign: char| !sign.is_ascii_digit()).next().unwrap();
-            let metrics = format!("127.0.0.1:{port}").parse().unwrap();
+            let metrics = MetricsAddress::of(&process);
             GroupServer { process, metrics }
         };
         let servers = processes.into_iter().map(served).collect();

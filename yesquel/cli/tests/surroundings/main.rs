@@ -7,6 +7,8 @@ mod doubt;
 mod exits;
 mod full_disk;
 mod groups;
+#[path = "../support/metrics.rs"]
+mod metrics;
 mod process;
 #[path = "../support/mod.rs"]
 mod support;

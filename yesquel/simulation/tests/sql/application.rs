@@ -14,10 +14,10 @@ use std::{
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
-use yesquel::{Addresses, Error, ServerId, SocketOptions, Store};
+use yesquel::{Addresses, Error, SocketOptions, Store};
 use yesquel_simulation::{
     Application, BlockingNetwork, Cluster, EventCounts, InjectedFault, LocalTransport, Network,
-    SharedCluster, TASKS, TASKS_PER_PROCESS, TaskFuture, blocking_task, outcomes, process_of, run,
+    SharedCluster, TASKS, TASKS_PER_PROCESS, TaskFuture, blocking_task, outcomes, run,
 };
 
 thread_local! {
@@ -83,7 +83,6 @@ impl Application for SqlClients {
         let one = self.process(network, client);
         std::array::from_fn(|number| {
             let task = process * TASKS_PER_PROCESS + number;
-            debug_assert_eq!(process_of(task), process);
             self.task(&one, move |mut client| client.work(task))
         })
     }
@@ -126,5 +125,5 @@ pub(crate) fn run_steps(steps: &[Step]) -> (EventCounts, WorkCounts) {
 
 /// The first groups of the cluster, as a placement.
 pub(crate) fn placement(groups: usize) -> String {
-    (0..groups).map(|group| ServerId(group as u16).0.to_string()).collect::<Vec<_>>().join(",")
+    (0..groups).map(|group| group.to_string()).collect::<Vec<_>>().join(",")
 }

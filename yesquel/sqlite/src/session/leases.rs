@@ -26,16 +26,15 @@ pub(super) struct SessionLeases {
 }
 
 impl SessionLeases {
-    /// Extends the lease if that is due. `now` is the uptime of the store.
-    fn renew(&mut self, cancel_check: CancelCheck, now: Duration) {
-        if let Some((lease, since)) = &mut self.held
-            && now.saturating_sub(*since) > LEASE_TIME / 3
-            && {
-                let _waits = cancel_check.begin();
-                lease.renew(LEASE_TIME).is_ok()
+    /// Extends the lease, if there is one and that is due by the uptime of the store.
+    fn renew(&mut self, cancel_check: CancelCheck, uptime: impl FnOnce() -> Duration) {
+        let Some((lease, since)) = &mut self.held else { return };
+        let now = uptime();
+        if now.saturating_sub(*since) > LEASE_TIME / 3 {
+            let _waits = cancel_check.begin();
+            if lease.renew(LEASE_TIME).is_ok() {
+                *since = now;
             }
-        {
-            *since = now;
         }
     }
 }
@@ -113,9 +112,7 @@ impl SqlSession {
 
     /// Extends the lease, if there is one.
     pub(crate) fn renew(&mut self) {
-        if self.leases.held.is_some() {
-            self.leases.renew(self.cancel_check, self.shared.uptime());
-        }
+        self.leases.renew(self.cancel_check, || self.shared.uptime());
     }
 
     /// Ends the lease of a transaction that ends.
