@@ -1,6 +1,6 @@
 //! `cargo xtask soak`: tests that take too long for each change, within a time limit.
 //!
-//! | part | share of the time | part in `cargo xtask test` |
+//! | part | share of the time after lints and pairs | part in `cargo xtask test` |
 //! |---|---|---|
 //! | lints of the default build | as long as they take | those of the full build |
 //! | `compare` of a hundred real A/A pairs | as long as they take | sixteen |
@@ -90,9 +90,11 @@ pub(crate) fn soak(arguments: &SoakArguments, children: &Children) -> Result<boo
         println!("    PAIRS=50 {}", line(&pairs));
         Ok(children.run(pairs.env("PAIRS", "50"))?.success())
     })?;
+    // Lints and pairs would otherwise take the time of the seeds. A short soak reaches each part.
+    let shared = whole.saturating_sub(started.elapsed()).max(whole.mul_f64(0.25));
     let scripts = |share: f64, is_at_cluster: bool| {
         let sources = tcl::provide(children, Missing::Install)?;
-        let limit = tcl::TclArguments::within(whole.mul_f64(share).as_secs_f64() / 60.0, None);
+        let limit = tcl::TclArguments::within(shared.mul_f64(share).as_secs_f64() / 60.0, None);
         let limit = if is_at_cluster { limit.at_cluster() } else { limit };
         let (passed, summary) = tcl::run(&limit, &sources, None, children)?;
         println!("    {summary}");
@@ -102,13 +104,13 @@ pub(crate) fn soak(arguments: &SoakArguments, children: &Children) -> Result<boo
     part("tcl at three servers", &mut || scripts(0.1, true))?;
     part("fuzz", &mut || {
         fuzz::provide(children, Missing::Install)?;
-        let seconds = whole.mul_f64(0.15).as_secs() / fuzz::batches();
+        let seconds = shared.mul_f64(0.15).as_secs() / fuzz::batches();
         fuzz::all(seconds.max(1), None, children).map(|_counts| true)
     })?;
-    part("kills", &mut || kills(arguments.kills, whole.mul_f64(0.1), children))?;
-    part("mutants", &mut || mutants::mutants_for(whole.mul_f64(0.1), children))?;
-    part("network", &mut || network::part(&network::NetworkArguments::within(whole.mul_f64(0.1)), children))?;
-    part("mediawiki", &mut || mediawiki::part(whole.mul_f64(0.05), children))?;
+    part("kills", &mut || kills(arguments.kills, shared.mul_f64(0.1), children))?;
+    part("mutants", &mut || mutants::mutants_for(shared.mul_f64(0.1), children))?;
+    part("network", &mut || network::part(&network::NetworkArguments::within(shared.mul_f64(0.1)), children))?;
+    part("mediawiki", &mut || mediawiki::part(shared.mul_f64(0.05), children))?;
     part("seeds", &mut || {
         let rest = whole.saturating_sub(started.elapsed());
         simulate::simulate_for(&arguments.seeds, rest, children)
