@@ -109,7 +109,9 @@ pub(crate) fn soak(arguments: &SoakArguments, children: &Children) -> Result<boo
     })?;
     part("kills", &mut || kills(arguments.kills, shared.mul_f64(0.1), children))?;
     part("mutants", &mut || mutants::mutants_for(shared.mul_f64(0.1), children))?;
-    part("network", &mut || network::part(&network::NetworkArguments::within(shared.mul_f64(0.1)), children))?;
+    part("network", &mut || {
+        network::part(&network::NetworkArguments::within(shared.mul_f64(0.1)), children)
+    })?;
     part("mediawiki", &mut || mediawiki::part(shared.mul_f64(0.05), children))?;
     part("seeds", &mut || {
         let rest = whole.saturating_sub(started.elapsed());

@@ -21,8 +21,8 @@ use std::{
 use tracing_subscriber::EnvFilter;
 use yesquel::{
     Address, AddressError, Addresses, CLIENTS_MAX, CertificateFiles, DEFAULT_PORT, Durability,
-    EngineSettings, JoinOptions, LogOptions, PeerOptions, ReloadSummary, SOCKET_MODE, SecretFiles,
-    SecretReloader, Server, ServerId, StopFlag, Techniques, tls::date,
+    EngineSettings, JoinOptions, LeafPlacement, LogOptions, PeerOptions, ReloadSummary, SOCKET_MODE,
+    SecretFiles, SecretReloader, Server, ServerId, StopFlag, Techniques, tls::date,
 };
 
 /// When writes reach the disk.
@@ -88,6 +88,10 @@ pub(crate) struct ServeArguments {
     /// Accesses per second above which a node is split; 0: never
     #[arg(long, value_name = "COUNT", default_value_t = EngineSettings::default().node_load_max)]
     node_load_max: u64,
+    /// Where new leaves of databases with several groups are created: at the group of the leaf that is split, at each
+    /// group in turn, or at the least-loaded group
+    #[arg(long, value_enum, default_value_t = LeafPlacementName::Local)]
+    placement: LeafPlacementName,
     /// Longest time for which a transaction keeps its snapshot, seconds
     #[arg(long, value_name = "SECONDS", default_value_t = EngineSettings::default().snapshot_age_ms_max / 1_000)]
     #[arg(value_parser = value_parser!(u64).range(1..))]
@@ -132,6 +136,17 @@ pub(crate) struct ServeArguments {
     /// Format of the server's log on standard error
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
+}
+
+/// Where new leaves are created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LeafPlacementName {
+    /// At the group of the leaf that is split
+    Local,
+    /// At each group of the database in turn
+    Spread,
+    /// At the least-loaded group, if the load of the leaf's group is clearly higher
+    Load,
 }
 
 /// What can be taken away for research.
@@ -268,6 +283,11 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<(), CliError> {
             token_file: token_file.clone(),
         }),
         has_group_of_folder: arguments.server.is_none(),
+        placement: match arguments.placement {
+            LeafPlacementName::Local => LeafPlacement::Local,
+            LeafPlacementName::Spread => LeafPlacement::Spread,
+            LeafPlacementName::Load => LeafPlacement::Load,
+        },
         accepts_loss: arguments.accept_loss,
         ending: ending.clone(),
     };

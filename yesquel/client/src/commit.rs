@@ -33,6 +33,8 @@ enum VoteOrder {
     /// One after the other, in the order of their numbers. A server that has prepared a conflicting
     /// transaction answers after that one has ended.
     ByServer,
+    /// All but this one at once, and then this one. No server waits.
+    Last(ServerId),
 }
 
 /// Number of times a transaction is sent under a new number, after it met a prepared one or its
@@ -133,6 +135,39 @@ impl<T: Transport> Client<T> {
     ) -> Result<Timestamp, CommitError> {
         let mut staging = self.staging();
         self.commit_staged(snapshot, writes, &mut staging).await
+    }
+
+    /// Like [`commit`](Self::commit), for a caller in the process of the server `last`, which votes
+    /// when all others have: it is not in doubt about the transaction while another server does not
+    /// answer. A conflict with a prepared transaction is a refusal.
+    pub async fn commit_voting_last(
+        &self,
+        snapshot: Option<Timestamp>,
+        writes: &Writes,
+        last: ServerId,
+    ) -> Result<Timestamp, CommitError> {
+        // Of a large transaction parts are staged before.
+        if writes.servers.len() < 2 || writes.has_full_part() {
+            return self.commit(snapshot, writes).await;
+        }
+        let (mut staging, mut error) = (self.staging(), None);
+        let order = VoteOrder::Last(last);
+        for _ in 0..ROUNDS_MAX {
+            match self.vote(snapshot, writes, &mut staging, order).await {
+                Round::Committed(at) => {
+                    self.note_seen(at);
+                    return Ok(at);
+                }
+                Round::Refused(refused) => {
+                    if let CommitError::Refused { refusal, .. } = &refused {
+                        self.note_refusal(*refusal);
+                    }
+                    return Err(refused);
+                }
+                Round::Again(again) => error = Some(again),
+            }
+        }
+        Err(error.unwrap_or(CommitError::Failed(RequestError::UnexpectedAnswer)))
     }
 
     /// Commits the reads made at `snapshot`, the staged parts and then the writes.
@@ -377,8 +412,17 @@ impl<T: Transport> Client<T> {
             took_staged: false,
         };
         match order {
-            VoteOrder::Parallel => self.vote_in_parallel(snapshot, writes, staging, &mut votes).await,
+            VoteOrder::Parallel => {
+                self.vote_in_parallel(snapshot, writes, staging, &servers, &mut votes).await;
+            }
             VoteOrder::ByServer => self.vote_by_server(snapshot, writes, staging, &mut votes).await,
+            VoteOrder::Last(last) => {
+                let others: Vec<ServerId> = servers.iter().copied().filter(|other| *other != last).collect();
+                self.vote_in_parallel(snapshot, writes, staging, &others, &mut votes).await;
+                if !votes.is_over() && votes.unknown.is_none() {
+                    self.vote_in_parallel(snapshot, writes, staging, &[last], &mut votes).await;
+                }
+            }
         }
         // A server that has voted has consumed the staged parts.
         staging.is_spent |= votes.took_staged;
@@ -443,10 +487,11 @@ impl<T: Transport> Client<T> {
         snapshot: Option<Timestamp>,
         writes: &Writes,
         staging: &StagedWrites,
+        asked: &[ServerId],
         votes: &mut Votes<'_>,
     ) {
-        let mut sent: Vec<(ServerId, Option<SentPrepare<'_>>)> = Vec::with_capacity(votes.servers.len());
-        for (at, server) in votes.servers.iter().enumerate() {
+        let mut sent: Vec<(ServerId, Option<SentPrepare<'_>>)> = Vec::with_capacity(asked.len());
+        for (at, server) in asked.iter().enumerate() {
             if at > 0 {
                 self.counters.overlapping();
             }

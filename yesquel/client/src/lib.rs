@@ -80,7 +80,8 @@ impl<T: Transport> Client<T> {
         Timestamp(self.seen.load(Relaxed))
     }
 
-    fn note_seen(&self, at: Timestamp) {
+    /// Notes a timestamp that was seen: later snapshots and commits of the client are not below it.
+    pub fn note_seen(&self, at: Timestamp) {
         // Mostly there is nothing new; skipping the write leaves other cores' cache lines valid.
         if self.seen.load(Relaxed) < at.0 {
             self.seen.fetch_max(at.0, Relaxed);

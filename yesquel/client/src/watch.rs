@@ -133,6 +133,11 @@ impl<T: Transport> Client<T> {
         self.transport.wait_for_notices(server, &mut |event| self.on_watch_event(server, event)).await;
     }
 
+    /// Waits for a time, by the transport's clock.
+    pub async fn pause(&self, time: Duration) {
+        self.transport.pause(time).await;
+    }
+
     /// The time of a monotonic clock.
     pub fn uptime(&self) -> Duration {
         self.transport.uptime()

@@ -478,6 +478,37 @@ impl NodeCells {
         }
     }
 
+    /// Removes cells whose keys have moved away, with all their versions.
+    pub(crate) fn remove_copies(&mut self, is_copy: impl Fn(&[u8]) -> bool) {
+        let mut kept = 0;
+        for position in 0..self.len() {
+            let cell = self.cell(position);
+            if is_copy(cell.key) {
+                let older: usize = cell.older.iter().map(|version| version.value_bytes()).sum();
+                let (count, live) = (cell.older.len(), cell.newest.map(|value| value.bytes.len()));
+                let key_bytes = cell.key.len();
+                self.dead += self.place(position).len() + older;
+                self.versions -= count;
+                if let Some(bytes) = live {
+                    self.live.cells -= 1;
+                    self.live.bytes -= key_bytes + bytes;
+                }
+                continue;
+            }
+            self.heads.swap(kept, position);
+            self.rows.swap(kept, position);
+            if !self.older.is_empty() {
+                self.older.swap(kept, position);
+            }
+            kept += 1;
+        }
+        self.heads.truncate(kept);
+        self.rows.truncate(kept);
+        self.older.truncate(if self.versions > 0 { kept } else { 0 });
+        self.note_ends();
+        self.give_back();
+    }
+
     /// Collects the versions that no readable snapshot sees, and cells without versions. Passes the
     /// keys and values of long values to `gone`.
     pub(crate) fn collect(

@@ -3,6 +3,7 @@
 mod budget;
 mod check;
 mod commit;
+mod departures;
 mod forget;
 mod handle;
 mod lease;
@@ -23,7 +24,7 @@ use crate::{
     effects::{Caller, Effects, Now, Stop},
     leases::Leases,
     load::HotKeySamples,
-    node::{NodeLimits, Undecided},
+    node::{Node, NodeLimits, Undecided},
     outcomes::OutcomeTable,
     queue::PrepareQueue,
     record::LogRecord,
@@ -37,6 +38,7 @@ use crate::{
     watches::Watches,
     write_target::WriteTarget,
 };
+use departures::Departures;
 use forget::ForgetState;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -45,7 +47,7 @@ use yesquel_model::{
     GroupEpoch, HybridClock, Key, LocalId, NodeId, Refusal, ServerId, ShardedCounter, Timestamp, TreeId,
     TxnId,
 };
-use yesquel_wire::{Notice, Operations, Question, Questions, Reply};
+use yesquel_wire::{HOME_ATTRIBUTE, Notice, Operations, Question, Questions, Reply};
 
 /// Nodes that one [`Engine::tick`] collects: some milliseconds of work.
 const COLLECT_NODES_MAX: usize = 512;
@@ -104,6 +106,7 @@ pub struct Engine {
     waiting: FxHashMap<TxnId, Vec<WaitingRequest>>,
     pub(crate) delayed: Vec<DelayedRequest>,
     pub(crate) queue: PrepareQueue,
+    pub(crate) departures: Departures,
     pub(crate) refused: RefusedNumbers,
     /// What the prepare that must wait writes.
     pub(crate) queue_targets: Vec<(NodeId, WriteTarget)>,
@@ -147,6 +150,10 @@ pub struct SplitPlan {
     /// Most of its cells exist only for older snapshots. The lowest part should then stay in the node:
     /// the obsolete cells would slow down each later split where keys grow.
     pub mostly_obsolete: bool,
+    /// Group of the tree's root.
+    pub home: ServerId,
+    /// Bytes of its keys and values.
+    pub bytes: usize,
 }
 
 /// Requests so far.
@@ -197,6 +204,7 @@ impl Engine {
             waiting: FxHashMap::default(),
             delayed: Vec::new(),
             queue: PrepareQueue::default(),
+            departures: Departures::default(),
             refused: RefusedNumbers::default(),
             queue_targets: Vec::new(),
             present_after_wait: None,
@@ -328,7 +336,11 @@ impl Engine {
                 }
                 if let Question::Watch { node: id } = question {
                     // What is prepared may commit at or below the snapshot's successor.
-                    let is_settled = is_newest && !node.is_prepared() && store.tree_end(id.tree).is_none();
+                    // A leaf away from its root could move without a reply through the thread that
+                    // writes the notices.
+                    let is_home = !node.names_home();
+                    let is_settled =
+                        is_newest && is_home && !node.is_prepared() && store.tree_end(id.tree).is_none();
                     if is_settled && watches.add(connection, id) {
                         writer.same()
                     } else {
@@ -473,6 +485,7 @@ impl Engine {
             self.staging.remove(name);
             self.log(&LogRecord::Unstage { name }, effects);
         }
+        self.tick_departures(now, effects);
         self.advance_queue(now, effects);
         self.recover_due(now, effects);
         self.answer_delayed(now, effects);
@@ -489,11 +502,20 @@ impl Engine {
     }
 
     /// How to split a node that exceeds the size limit.
-    pub fn split_plan(&self, node: NodeId) -> SplitPlan {
-        self.store.get(node).map_or_else(SplitPlan::default, |node| SplitPlan {
+    pub fn split_plan(&self, id: NodeId) -> SplitPlan {
+        self.store.get(id).map_or_else(SplitPlan::default, |node| SplitPlan {
             parts: self.store.parts(node),
             mostly_obsolete: node.mostly_obsolete(),
+            home: self.home(id),
+            bytes: node.size().1,
         })
+    }
+
+    /// The group of the root of a node's tree.
+    pub fn home(&self, id: NodeId) -> ServerId {
+        let shape = self.store.get(id).and_then(Node::shape);
+        let named = shape.and_then(|shape| shape.attribute(HOME_ATTRIBUTE)?.try_into().ok());
+        named.map_or(id.server, |bytes| ServerId(u16::from_le_bytes(bytes)))
     }
 
     /// Takes the nodes over the load limit, and the keys to split them at.

@@ -12,7 +12,7 @@ use std::{collections::VecDeque, sync::Arc};
 use yesquel_model::{
     Conflict, KeyRange, LocalId, NodeId, PrefixBounds, Refusal, Timestamp, TxnId, prefix_of,
 };
-use yesquel_wire::{Expect, NewNode, NodeKind, WriteOperation};
+use yesquel_wire::{Expect, HOME_ATTRIBUTE, NewNode, NodeKind, WriteOperation};
 
 /// Size limits beyond which a node is split.
 #[derive(Debug, Clone, Copy)]
@@ -118,6 +118,8 @@ pub(crate) struct Node {
     pub(crate) reported_empty: bool,
     /// Whether a cell may refer to a long value at another group.
     pub(crate) has_remote: bool,
+    /// Transactions with snapshots below it conflict with something that came from another group.
+    floor: Timestamp,
 }
 
 /// Recent marks that a new one is compared with.
@@ -142,6 +144,7 @@ impl Node {
             load: NodeLoad::default(),
             reported_empty: false,
             has_remote: false,
+            floor: Timestamp::ZERO,
         }
     }
 
@@ -271,10 +274,22 @@ impl Node {
         }
     }
 
+    /// Whether it is a leaf whose root is at another group.
+    pub(crate) fn names_home(&self) -> bool {
+        self.shape().is_some_and(|shape| shape.attribute(HOME_ATTRIBUTE).is_some())
+    }
+
+    pub(crate) fn floor(&self) -> Timestamp {
+        self.floor
+    }
+
     /// Checks an operation of a transaction at a snapshot for conflicts. The caller checks the
     /// fence, since it knows what the transaction itself has changed before.
     pub(crate) fn check(&self, snapshot: Timestamp, write: &WriteOperation<'_>) -> Result<(), Refusal> {
         let node = self.id;
+        if snapshot < self.floor {
+            return Err(Refusal::SnapshotTooOld { snapshot, oldest: self.floor });
+        }
         if !self.prepared.is_empty() {
             let target = WriteTarget::of(write);
             // A move takes along what is prepared on its cells.
@@ -325,7 +340,7 @@ impl Node {
             WriteOperation::Create(_) => Err(Conflict::Node { node }.into()),
             WriteOperation::Reshape(_) => self.check_shape(snapshot),
             // Whatever was written to the tree before the drop is dropped too.
-            WriteOperation::Move { .. } | WriteOperation::DropTree => Ok(()),
+            WriteOperation::Move { .. } | WriteOperation::Adopt { .. } | WriteOperation::DropTree => Ok(()),
         }
     }
 
@@ -410,7 +425,7 @@ impl Node {
         self.mark(RangeMark { kind: MarkKind::Guarded, range: range.clone(), at });
     }
 
-    fn mark(&mut self, mark: RangeMark) {
+    pub(super) fn mark(&mut self, mark: RangeMark) {
         // A newer mark of the same keys conflicts with every transaction that an older one
         // conflicts with. Otherwise a range that every transaction guards, such as a schema's
         // cookie, would collect as many marks as there were recent commits.
@@ -465,6 +480,7 @@ impl Node {
         // Cells that come back have not moved.
         to.moves.retain(|(gone, _)| !gone.overlaps(range));
         to.has_remote |= self.has_remote;
+        to.floor = to.floor.max(self.floor);
         let covered = self.cells.covered(range);
         // Replaces cells that the same transaction wrote, or that are left from before an earlier
         // move.
@@ -487,6 +503,16 @@ impl Node {
         }
         // They stay here too: a snapshot below `at` still reads here, and must wait for what may
         // commit below it.
+    }
+
+    /// Moves a range to a node of another group, which has adopted what is in it; snapshots below
+    /// `at` still see it here.
+    pub(crate) fn depart(&mut self, at: Timestamp, range: &KeyRange, to: NodeId) {
+        self.moves.truncate(MOVES_MAX - 1);
+        self.moves.push_front((range.clone(), to));
+        for position in self.cells.covered(range) {
+            self.cells.end(position, at);
+        }
     }
 
     /// Whether a rising low-water mark can free something.

@@ -28,6 +28,8 @@ pub(crate) enum NodeItem<'a> {
     Attribute { id: u16, at: Timestamp, value: Option<&'a [u8]> },
     /// A range of keys that has moved to another node; the last move first.
     Move(KeyRange, NodeId),
+    /// Transactions with snapshots below this time conflict with what came from another group.
+    Floor(Timestamp),
     /// A mark, in the order of times.
     Mark(MarkKind, KeyRange, Timestamp),
     /// A version of a cell: the newest, then the others, the oldest first.
@@ -48,7 +50,7 @@ const VERSION: u8 = 7;
 const TIMED: u8 = 8;
 /// A value follows.
 const PRESENT: u8 = 16;
-/// The value is the location of a long one; the mark is a guard.
+/// The value is the location of a long one; the mark is a guard; instead of a move it is a floor.
 const SPECIAL: u8 = 32;
 /// A version has the key of the version before it.
 const SAME_KEY: u8 = 64;
@@ -92,6 +94,7 @@ impl NodeItemWriter {
                 (ATTRIBUTE | if value.is_some() { PRESENT } else { 0 }, *at)
             }
             NodeItem::Move(..) => (MOVE, COVERED),
+            NodeItem::Floor(at) => (MOVE | SPECIAL, *at),
             NodeItem::Mark(MarkKind::Deleted, _, at) => (MARK, *at),
             NodeItem::Mark(MarkKind::Guarded, _, at) => (MARK | SPECIAL, *at),
             NodeItem::Version { key, at, value } => {
@@ -125,6 +128,7 @@ impl NodeItemWriter {
                 }
             }
             NodeItem::Move(range, to) => drop(writer.range(range).node(*to)),
+            NodeItem::Floor(_) => {}
             NodeItem::Mark(_, range, _) => drop(writer.range(range)),
             NodeItem::Version { key, value, .. } => {
                 if tag & SAME_KEY == 0 {
@@ -192,7 +196,7 @@ impl<'a> NodeItemReader<'a> {
     fn flags(kind: u8) -> u8 {
         match kind {
             ATTRIBUTE => TIMED | PRESENT,
-            MOVE => 0,
+            MOVE => TIMED | SPECIAL,
             MARK => TIMED | SPECIAL,
             VERSION => TIMED | PRESENT | SPECIAL | SAME_KEY,
             _ => TIMED,
@@ -241,7 +245,9 @@ impl<'a> NodeItemReader<'a> {
                 let id = id.map_err(|_| before.malformed("an attribute beyond 16 bits"))?;
                 NodeItem::Attribute { id, at, value: if is_present { Some(self.value()?) } else { None } }
             }
-            MOVE => NodeItem::Move(self.reader.range()?, self.reader.node()?),
+            MOVE if tag & SPECIAL != 0 && tag & TIMED != 0 => NodeItem::Floor(at),
+            MOVE if tag & (SPECIAL | TIMED) == 0 => NodeItem::Move(self.reader.range()?, self.reader.node()?),
+            MOVE => return Err(before.malformed("a floor without a time, or a move with one")),
             MARK => {
                 let kind = if tag & SPECIAL == 0 { MarkKind::Deleted } else { MarkKind::Guarded };
                 NodeItem::Mark(kind, self.reader.range()?, at)
@@ -288,6 +294,7 @@ mod tests {
             NodeItem::Attribute { id: 700, at: Timestamp(5), value: Some(b"value") },
             NodeItem::Attribute { id: 1, at: COVERED, value: None },
             NodeItem::Move(range.clone(), to),
+            NodeItem::Floor(Timestamp(40)),
             NodeItem::Mark(MarkKind::Deleted, range.clone(), Timestamp(1 << 60)),
             NodeItem::Mark(MarkKind::Guarded, range.clone(), Timestamp(3)),
             version(b"", 0, whole(b"")),

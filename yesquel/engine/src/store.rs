@@ -274,7 +274,10 @@ impl NodeStore {
                 node.changed_at_lsn = lsn;
                 return self.insert(node);
             }
-            WriteOperation::Move { range, to } => self.apply_move(at, lsn, id, range, *to),
+            WriteOperation::Move { range, to } if to.server == id.server => {
+                self.apply_move(at, lsn, id, range, *to);
+            }
+            WriteOperation::Move { range, .. } => self.remove_unseen_values(id, range),
             WriteOperation::DropTree => self.end_tree(id.tree, Some(TreeEnd::Dropped(at))),
             WriteOperation::Put { value, is_large: true, .. } => self.note_large(id, value),
             WriteOperation::Set(_) | WriteOperation::Drop => {
@@ -323,6 +326,15 @@ impl NodeStore {
                     true
                 }
                 WriteOperation::DropTree => false,
+                WriteOperation::Move { range, to } if to.server != id.server => {
+                    node.depart(at, range, *to);
+                    true
+                }
+                WriteOperation::Adopt { floor, items } => {
+                    // It was checked when it was new.
+                    NodeItems::decode(items).into_iter().for_each(|items| node.adopt(*floor, items));
+                    true
+                }
                 WriteOperation::Create(_) | WriteOperation::Move { .. } => true,
             };
             let queue = garbage && !node.queued;

@@ -1,5 +1,6 @@
 //! Cases that no correct client produces, and cases found by fuzzing.
 
+mod departures;
 mod full_disk;
 mod watches;
 

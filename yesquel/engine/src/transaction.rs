@@ -21,6 +21,7 @@ enum OwnedWrite {
     Drop,
     DropTree,
     Move(KeyRange, NodeId),
+    Adopt(Timestamp, Box<[u8]>),
     Reshape(NewNode),
 }
 
@@ -50,6 +51,7 @@ impl PendingWrite {
             WriteOperation::Drop => OwnedWrite::Drop,
             WriteOperation::DropTree => OwnedWrite::DropTree,
             WriteOperation::Move { range, to } => OwnedWrite::Move(range.clone(), *to),
+            WriteOperation::Adopt { floor, items } => OwnedWrite::Adopt(*floor, (*items).into()),
             WriteOperation::Reshape(new) => OwnedWrite::Reshape(new.clone()),
         };
         PendingWrite { node: operation.node, change, until: Timestamp::MAX }
@@ -76,6 +78,7 @@ impl PendingWrite {
             OwnedWrite::Drop => WriteOperation::Drop,
             OwnedWrite::DropTree => WriteOperation::DropTree,
             OwnedWrite::Move(range, to) => WriteOperation::Move { range: range.clone(), to: *to },
+            OwnedWrite::Adopt(floor, items) => WriteOperation::Adopt { floor: *floor, items },
             OwnedWrite::Reshape(new) => WriteOperation::Reshape(new.clone()),
         }
     }
@@ -123,6 +126,11 @@ impl PendingWrite {
             _ => false,
         };
         is_met && self.node.tree == tree
+    }
+
+    /// Whether a range of its node moves to another group.
+    pub(crate) fn departs(&self) -> bool {
+        matches!(self.change, OwnedWrite::Move(_, to) if to.server != self.node.server)
     }
 
     /// Whether it creates its node.

@@ -54,6 +54,7 @@ impl WriteTarget {
             | WriteOperation::Drop
             | WriteOperation::DropTree
             | WriteOperation::Move { .. }
+            | WriteOperation::Adopt { .. }
             | WriteOperation::Reshape(_) => WriteTarget::Shape,
         }
     }

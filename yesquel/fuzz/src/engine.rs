@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use yesquel_engine::{
     Caller, Effects, EndQuery, Engine, EngineSettings, LogRecord, Now, ReplyDurability, ValueQuery, VoteQuery,
 };
-use yesquel_model::{KeyRange, LocalId, NodeId, ServerId, Timestamp, TreeId, TxnId};
+use yesquel_model::{DepartedContent, KeyRange, LocalId, NodeId, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
     Attribute, ByteWriter, Decision, Direction, Expect, HorizonReport, LargeValue, NewNode, NodeKind,
     NodeOperation, Operations, Participants, Question, Questions, Reply, Request, Scan, SettledReport,
@@ -35,6 +35,8 @@ pub(crate) struct EngineRun {
     engine: Engine,
     effects: Effects,
     now: Now,
+    /// Content of the last departure.
+    content: Option<DepartedContent>,
     /// All records; the records of the last checkpoint, and the length of the log at that time.
     log: Vec<Vec<u8>>,
     checkpoint: (Vec<Vec<u8>>, u64),
@@ -68,6 +70,7 @@ impl EngineRun {
             engine: Engine::new(settings),
             effects: Effects::default(),
             now: Now { wall_ms: 1_000_000, uptime_ms: 0 },
+            content: None,
             log: Vec::new(),
             checkpoint: (Vec::new(), 0),
             unanswered: BTreeMap::new(),
@@ -491,7 +494,7 @@ impl EngineRun {
             // Mostly on the previous node.
             let node = last.filter(|_| input.below(3) > 0).unwrap_or_else(|| node(input));
             let value;
-            let write = match input.below(16) {
+            let write = match input.below(18) {
                 0..4 => {
                     value = vec![input.byte(); input.one_of(&[1, 0, 16, 300])];
                     let (key, expect) = (input.one_of(&KEYS), expect(input));
@@ -527,6 +530,26 @@ impl EngineRun {
                 }
                 13 => WriteOperation::DropTree,
                 14 => WriteOperation::Move { range: range(input), to: self::node(input) },
+                // A move to another group, usually after its departure has begun.
+                15 => {
+                    let (range, to) = (range(input), NodeId { server: ServerId(1), ..self::node(input) });
+                    if input.below(4) > 0 {
+                        let begun = self.engine.begin_departure(self.now, node, &[(range.clone(), to)]);
+                        self.content =
+                            begun.ok().and_then(|mut contents| contents.pop()).or(self.content.take());
+                    }
+                    WriteOperation::Move { range, to }
+                }
+                16 => match &self.content {
+                    Some(DepartedContent { floor, items, .. }) if input.below(4) > 0 => {
+                        value = items.clone();
+                        WriteOperation::Adopt { floor: *floor, items: &value }
+                    }
+                    _ => {
+                        value = vec![input.byte(); input.one_of(&[1, 0, 16])];
+                        WriteOperation::Adopt { floor: self.time(input), items: &value }
+                    }
+                },
                 _ => WriteOperation::Reshape(new_node(input)),
             };
             Operations::push(&mut bytes, &mut last, &NodeOperation { node, write });

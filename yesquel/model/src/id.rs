@@ -38,6 +38,8 @@ pub struct LocalId(pub u64);
 impl LocalId {
     /// The root of every tree.
     pub const ROOT: LocalId = LocalId(0);
+    /// No node: at a group, all nodes that it has of a tree with its root at another group.
+    pub const ALL: LocalId = LocalId(u64::MAX);
 }
 
 /// A source of ids for new nodes: a number that no other issuer has, and a counter.

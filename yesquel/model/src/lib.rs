@@ -5,6 +5,7 @@
 
 mod clock;
 mod cluster;
+mod departure;
 mod error;
 mod id;
 mod key;
@@ -14,6 +15,7 @@ mod small_map;
 
 pub use clock::{HybridClock, Timestamp, TooFarAhead};
 pub use cluster::{ClusterId, ClusterMembership, GroupEpoch, NoUuid};
+pub use departure::{DepartedContent, StayReason};
 pub use error::{Conflict, Refusal};
 pub use id::{Issuer, LocalId, NodeId, ServerId, TreeId, TxnId};
 pub use key::{Key, KeyRange, Prefix, PrefixBounds, prefix_of, separator, short_bound};

@@ -10,6 +10,7 @@ pub use peer_query::PeerQuery;
 use crate::{
     ClockState, GroupWork, MachineClock, ReplySink,
     clock_watch::ClockWatch,
+    group_loads::GroupLoads,
     group_locations::GroupLocations,
     options::Durability,
     records::RecordBatch,
@@ -19,6 +20,7 @@ use disk::FullDisk;
 use std::fmt;
 use yesquel_engine::{Caller, Checkpoint, Effects, Engine, Now, ReplyDurability};
 use yesquel_model::{GroupEpoch, Refusal, ServerId};
+use yesquel_tree::GroupLoad;
 use yesquel_wire::{
     ClientHeartbeat, GroupLocation, HorizonReport, Malformed, PeerReport, Reply, Request,
     status::{CheckpointStatus, LogStatus, PeerClock, PeersStatus, RequestStatus, ServerStatus},
@@ -99,6 +101,7 @@ pub struct GroupCore {
     horizon: HorizonReport,
     next_horizon: Option<(HorizonReport, u64)>,
     locations: GroupLocations,
+    loads: GroupLoads,
     log_bytes: u64,
     pub(crate) last_checkpoint: Option<LastCheckpoint>,
 }
@@ -144,6 +147,7 @@ impl GroupCore {
             horizon: HorizonReport::default(),
             next_horizon: None,
             locations: GroupLocations::default(),
+            loads: GroupLoads::default(),
             log_bytes,
             last_checkpoint: None,
         }
@@ -279,7 +283,8 @@ impl GroupCore {
         let is_durable = self.durability.is_none() || self.engine.epoch_lsn() <= self.synced;
         let epoch = if is_durable { self.engine.epoch() } else { GroupEpoch::UNKNOWN };
         let (address, directory) = (self.locations.own().into(), self.locations.version());
-        PeerReport { server, wall_ms, oldest, more, horizon, epoch, address, directory }
+        let load = Some((self.engine.memory() as u64, self.loads.requests()));
+        PeerReport { server, wall_ms, oldest, more, horizon, epoch, address, directory, load }
     }
 
     /// Returns the last report on the horizon of which all that it states is on disk.
@@ -317,12 +322,15 @@ impl GroupCore {
     }
 
     fn take_report(&mut self, now: Now, report: PeerReport) {
-        let PeerReport { server: group, oldest, more, horizon, epoch, address, directory, .. } = report;
+        let PeerReport { server: group, oldest, more, horizon, epoch, address, directory, load, .. } = report;
         self.locations.hear(directory);
         if self.locations.is_removed(group) {
             return;
         }
         self.locations.learn(GroupLocation { group, epoch, address: &address });
+        if let Some((memory_bytes, requests)) = load {
+            self.loads.hear(now, group, GroupLoad { memory_bytes, requests });
+        }
         self.engine.hold_for_peer(now, group, oldest, more);
         self.engine.on_report(group, horizon);
     }
@@ -382,6 +390,7 @@ impl GroupCore {
             self.begin(now);
             self.handle_early(now);
             self.engine.tick(now, &mut self.effects);
+            self.loads.count(now, self.engine.requests());
         }
         let settled = self.settle(None, sink);
         Settled { others: settled.others || has_refused, ..settled }
@@ -518,6 +527,13 @@ impl GroupCore {
     pub fn take_work(&mut self) -> GroupWork {
         let engine = &mut self.engine;
         GroupWork { full: engine.take_full(), hot: engine.take_hot(), empty: engine.take_empty() }
+    }
+
+    /// Returns the loads of this group and of those that have reported in the last second.
+    pub fn loads(&self, now: Now) -> Vec<(ServerId, GroupLoad)> {
+        let memory_bytes = self.engine.memory() as u64;
+        let own = (self.engine.server(), GroupLoad { memory_bytes, requests: self.loads.requests() });
+        std::iter::once(own).chain(self.loads.others(now)).collect()
     }
 
     /// Whether replies wait for a sync that the durability does not make.

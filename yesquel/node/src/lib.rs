@@ -10,6 +10,7 @@
 
 mod clock_watch;
 mod core;
+mod group_loads;
 mod group_locations;
 mod log;
 mod machine_clock;
@@ -25,9 +26,10 @@ pub use crate::core::{GroupCore, LOCAL_CONNECTION, LastCheckpoint, PeerQuery, Se
 pub use clock_watch::ClockState;
 pub use log::{CheckpointWriter, GroupLog, LogFailure, LogSizes, WriteAttempt, WrittenCheckpoint};
 pub use machine_clock::MachineClock;
-pub use maintenance::{GroupWork, Maintainer, MaintenanceStep};
+pub use maintenance::{GroupWork, Maintainer, MaintenanceStep, SplitSource};
 pub use open::{OpenError, OpenedGroup, open_group};
 pub use options::{Durability, LogOptions};
 pub use records::RecordBatch;
 pub use reply_queues::{ConnectionReplies, Filled, NoticeSockets, ReplyQueues, write_notices};
 pub use reply_sink::ReplySink;
+pub use yesquel_tree::GroupLoad;

@@ -18,8 +18,12 @@ use std::{
 };
 use yesquel_engine::{Caller, Engine, EngineSettings, Now};
 use yesquel_fork as fork;
-use yesquel_model::{ClusterMembership, GroupEpoch, ServerId, Timestamp};
-use yesquel_node::{ClockState, GroupCore, GroupWork, LogOptions, OpenedGroup, PeerQuery, ReplySink};
+use yesquel_model::{
+    ClusterMembership, DepartedContent, GroupEpoch, KeyRange, NodeId, ServerId, StayReason, Timestamp,
+};
+use yesquel_node::{
+    ClockState, GroupCore, GroupLoad, GroupWork, LogOptions, OpenedGroup, PeerQuery, ReplySink,
+};
 use yesquel_secrets::PresentSecrets;
 use yesquel_wire::{
     ClientHeartbeat, Destination, Malformed, Request,
@@ -324,6 +328,25 @@ impl Core {
     pub fn close_watches(&self) {
         self.shared.with_core(|core, sink| core.close_watches(sink));
         self.shared.released();
+    }
+
+    /// Begins the departure of ranges of a leaf to other groups: see
+    /// [`Engine::begin_departure`](yesquel_engine::Engine::begin_departure).
+    pub fn begin_departure(
+        &self,
+        node: NodeId,
+        parts: &[(KeyRange, NodeId)],
+    ) -> Result<Vec<DepartedContent>, StayReason> {
+        let mut locked = self.shared.lock();
+        let now = locked.read_clock();
+        locked.core.engine_mut().begin_departure(now, node, parts)
+    }
+
+    /// Returns the loads of this group and of those that have reported in the last second.
+    pub fn loads(&self) -> Vec<(ServerId, GroupLoad)> {
+        let mut locked = self.shared.lock();
+        let now = locked.read_clock();
+        locked.core.loads(now)
     }
 
     /// Takes the questions to other servers.

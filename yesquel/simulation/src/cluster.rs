@@ -37,6 +37,7 @@ use yesquel_model::{ServerId, Timestamp};
 use yesquel_node::Durability;
 use yesquel_seeds::Random;
 use yesquel_transport::{GroupRoute, HeartbeatSource};
+use yesquel_tree::GroupLoad;
 use yesquel_wire::Request;
 
 /// The cluster, as tasks and transports share it.
@@ -326,6 +327,13 @@ impl Cluster {
     /// A server's engine, while the server is up.
     pub fn engine(&mut self, server: usize) -> Option<&mut Engine> {
         self.servers[server].running.as_mut().map(|running| running.core.engine_mut())
+    }
+
+    /// The loads of a server and of those that have reported to it.
+    pub fn loads(&mut self, server: usize) -> Vec<(ServerId, GroupLoad)> {
+        let now = self.clock(server);
+        let running = self.servers[server].running.as_ref();
+        running.map_or_else(Vec::new, |running| running.core.loads(now))
     }
 
     /// What the log of each server states.

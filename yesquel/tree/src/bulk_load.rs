@@ -3,7 +3,7 @@
 
 use crate::{Tree, TreeError, savepoint::UndoLog};
 use yesquel_client::{ReadView, SnapshotHold};
-use yesquel_model::{Key, KeyRange, NodeId, Timestamp};
+use yesquel_model::{Key, KeyRange, NodeId, ServerId, Timestamp};
 
 /// Default number of bytes that a transaction buffers for the trees it creates before it sends them
 /// ([`Trees::set_bulk_load_bytes`]).
@@ -59,6 +59,8 @@ impl UnfinishedLoad {
 #[derive(Debug)]
 pub(crate) struct CreatedTree {
     pub(crate) root: NodeId,
+    /// Groups at which it may have leaves.
+    pub(crate) groups: Box<[ServerId]>,
     /// Where to register the bulk load; `None`: the tree is not bulk loaded.
     pub(crate) registration: Option<LoadRegistration>,
     /// Number of savepoints set before the tree was created.
@@ -83,7 +85,7 @@ impl CreatedTree {
 pub(crate) struct BulkLoads<'a> {
     pub(crate) trees: Vec<CreatedTree>,
     /// Sent trees whose creation was rolled back.
-    pub(crate) abandoned: Vec<(NodeId, LoadRegistration)>,
+    pub(crate) abandoned: Vec<(NodeId, Box<[ServerId]>, LoadRegistration)>,
     /// Bytes written unflushed_bytes the last flush.
     pub(crate) unflushed_bytes: usize,
     /// Bytes at which the next flush is due.

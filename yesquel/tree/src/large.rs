@@ -14,23 +14,32 @@ use yesquel_wire::{
 /// Chooses the group of a long value's nodes, by the tree and key of its cell.
 pub type ValuePlacement = fn(Tree, &[u8]) -> ServerId;
 
-/// Places the nodes of a long value at the group of its leaf: a tree has all its nodes at one group.
-pub(crate) fn beside_the_leaf(tree: Tree, _key: &[u8]) -> ServerId {
-    tree.root.server
-}
-
 /// Nodes read in one request: some megabytes.
 const NODES_AT_ONCE: usize = 8;
 
-/// Node names of a transaction's large values, by root and key.
-pub(crate) type LargeValues = BTreeMap<(NodeId, Key), LargeValue>;
+/// Names of the nodes of a large value, and the group of its leaf, which owns it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PlacedValue {
+    pub(crate) large: LargeValue,
+    pub(crate) owner: ServerId,
+}
+
+/// Large values of a transaction, by root and key.
+pub(crate) type LargeValues = BTreeMap<(NodeId, Key), PlacedValue>;
 
 impl<T: Transport> Trees<T> {
-    /// Allocates the names of the nodes of a large value.
-    pub(crate) async fn name(&self, tree: Tree, key: &[u8], length: usize) -> Result<LargeValue, TreeError> {
-        let (length, server) = (length as u64, (self.value_placement)(tree, key));
+    /// Allocates the names of the nodes of a large value whose leaf is at the group `owner`. They are
+    /// there, too: otherwise the two groups exchange messages about the value.
+    pub(crate) async fn name(
+        &self,
+        tree: Tree,
+        key: &[u8],
+        length: u64,
+        owner: ServerId,
+    ) -> Result<PlacedValue, TreeError> {
+        let server = self.value_placement.map_or(owner, |placement| placement(tree, key));
         let first: LocalId = self.issue(LargeValue::nodes_for(length)).await?;
-        Ok(LargeValue { length, server, first })
+        Ok(PlacedValue { large: LargeValue { length, server, first }, owner })
     }
 
     /// Sends the pieces of large values before the commit that creates them.
@@ -40,7 +49,7 @@ impl<T: Transport> Trees<T> {
         value: impl Fn(&NodeId, &Key) -> Option<&'v [u8]>,
     ) -> Result<StagedWrites, TreeError> {
         let mut staging = self.client.staging();
-        for ((root, key), large) in larges {
+        for ((root, key), PlacedValue { large, owner }) in larges {
             let Some(value) = value(root, key) else { continue };
             let nodes = large.ids(root.tree).zip(value.chunks(PIECE_BYTES * NODE_PIECES));
             // One part at a time, to avoid a second copy of the value.
@@ -49,7 +58,7 @@ impl<T: Transport> Trees<T> {
                 let new = NewNode { kind: NodeKind::Value, fence: KeyRange::all() };
                 writes.push(&NodeOperation { node, write: WriteOperation::Create(new) });
                 if node.local == large.first {
-                    let owner = ValueOwner { server: root.server, nodes: large.nodes(), key: key.clone() };
+                    let owner = ValueOwner { server: *owner, nodes: large.nodes(), key: key.clone() };
                     for (id, value) in owner.attributes() {
                         let write = WriteOperation::Set(Attribute { id, value: Some(&value) });
                         writes.push(&NodeOperation { node, write });

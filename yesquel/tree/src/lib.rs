@@ -9,13 +9,16 @@ mod cache;
 mod check;
 mod counters;
 mod cursor;
+mod departure;
 mod gap;
 mod large;
 mod numbers;
 mod page;
 mod pages;
+mod placement;
 mod proof;
 mod reads;
+mod removal;
 mod savepoint;
 mod search;
 mod split;
@@ -30,18 +33,21 @@ pub use bulk_load::{LoadRegistration, UnfinishedLoad};
 pub use check::{TreeCheck, TreeCounts, TreeFault};
 pub use counters::{SearchCounters, SearchCounts};
 pub use cursor::TreeCursor;
+pub use departure::{DepartureSource, NoDepartures};
 pub use large::ValuePlacement;
+pub use placement::{BalancedLoad, GroupLoad, LeafPlacement, LeafPlacementError, LeafPlacer};
 pub use proof::Proof;
 pub use savepoint::Savepoint;
-pub use split::Splitter;
+pub use split::{SplitCut, Splitter};
 pub use transaction::TreeTransaction;
 pub use watched::WatchLimits;
 
 use cache::Cache;
 use crossbeam_utils::sync::ShardedLock;
 use numbers::NumberRange;
+use rustc_hash::FxHashMap;
 use std::sync::{
-    Mutex, MutexGuard, PoisonError,
+    Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicUsize, Ordering::Relaxed},
 };
 use thiserror::Error;
@@ -134,9 +140,12 @@ pub struct Trees<T> {
     /// Issuer of ids for new nodes.
     issuer: Mutex<Option<Issuer>>,
     watched: WatchedLeaves,
+    /// Groups of trees with several, and empty ones of others, as far as they were asked for.
+    groups: Mutex<FxHashMap<TreeId, Arc<[ServerId]>>>,
     /// Bytes that a transaction buffers for trees that it creates.
     bulk_load_bytes: AtomicUsize,
-    value_placement: ValuePlacement,
+    /// `None`: the nodes of a long value are created at the group of its leaf.
+    value_placement: Option<ValuePlacement>,
 }
 
 impl<T: Transport> Trees<T> {
@@ -150,8 +159,9 @@ impl<T: Transport> Trees<T> {
             issuer_numbers: NumberRange::new(ISSUER_NUMBERS),
             issuer: Mutex::default(),
             watched: WatchedLeaves::default(),
+            groups: Mutex::default(),
             bulk_load_bytes: AtomicUsize::new(bulk_load::BULK_LOAD_BYTES),
-            value_placement: large::beside_the_leaf,
+            value_placement: None,
         }
     }
 
@@ -168,7 +178,7 @@ impl<T: Transport> Trees<T> {
 
     /// Sets where the nodes of long values are created. Default: at the group of the leaf.
     pub fn place_values(&mut self, placement: ValuePlacement) {
-        self.value_placement = placement;
+        self.value_placement = Some(placement);
     }
 
     /// Sets whether later transactions use leaves that the client watches. Default: yes.
@@ -236,8 +246,15 @@ impl<T: Transport> Trees<T> {
 
     /// Creates an empty tree at a server.
     pub async fn create(&self, server: ServerId) -> Result<Tree, TreeError> {
+        self.create_over(server, &[]).await
+    }
+
+    /// Creates an empty tree with its root at a server, whose leaves may be at some groups.
+    pub async fn create_over(&self, server: ServerId, groups: &[ServerId]) -> Result<Tree, TreeError> {
         let tree = self.new_tree(server).await?;
-        self.make(tree.root).await?;
+        let mut transaction = self.begin();
+        transaction.create_tree(tree, groups);
+        transaction.commit().await?;
         Ok(tree)
     }
 

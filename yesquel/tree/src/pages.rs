@@ -76,7 +76,7 @@ impl Pages {
         self.single.remove(&root);
         let bytes = &mut self.bytes;
         self.by_node.retain(|node, page| {
-            let is_kept = node.tree != root.tree || node.server != root.server;
+            let is_kept = node.tree != root.tree;
             *bytes -= if is_kept { 0 } else { weight(page) };
             is_kept
         });

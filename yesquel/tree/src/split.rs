@@ -5,21 +5,24 @@
 //! node. The engine moves cells with their versions and prepared operations, so that no other
 //! transaction notices.
 
-use crate::{Tree, TreeError, Trees, cache::Goal, search::Fetched};
+use crate::{TreeError, Trees, cache::Goal, search::Fetched};
 use yesquel_client::{CommitError, Writes};
 use yesquel_model::{
     Conflict, Key, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, limits, separator,
 };
 use yesquel_transport::Transport;
 use yesquel_wire::{
-    Answer, CellValue, Cells, NewNode, NodeKind, NodeOperation, Question, Scan, WriteOperation,
+    Answer, Attribute, CellValue, Cells, HOME_ATTRIBUTE, NewNode, NodeKind, NodeOperation, Question, Scan,
+    WriteOperation,
 };
 
 /// Splits the nodes of one server. Each node's process has its own splitter, so that splits do not
 /// contend.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Splitter {
-    server: ServerId,
+    pub(crate) server: ServerId,
+    /// Group of the roots of the trees.
+    pub(crate) home: ServerId,
     /// Whether the upper half moves, for research.
     is_left: bool,
 }
@@ -62,7 +65,12 @@ const ATTEMPTS_MAX: usize = 8;
 impl Splitter {
     /// Creates a splitter for the nodes of a server.
     pub fn new(server: ServerId) -> Splitter {
-        Splitter { server, is_left: false }
+        Splitter { server, home: server, is_left: false }
+    }
+
+    /// Returns a splitter for the nodes that the server has of trees with their roots at another group.
+    pub fn of_home(self, home: ServerId) -> Splitter {
+        Splitter { home, ..self }
     }
 
     /// Creates a splitter that moves the upper half. For research only: the paper measures that it
@@ -85,7 +93,8 @@ impl Splitter {
         node: NodeId,
         at: Option<&[u8]>,
     ) -> Result<bool, TreeError> {
-        let spec = SplitSpec { at, parts: 2, server: self.server, is_left: self.is_left };
+        let cut = at.map_or(SplitCut::Parts { parts: 2, is_left: false }, SplitCut::At);
+        let spec = self.spec(cut, &[]);
         Splitter::again(async || self.try_split(trees, node, spec).await).await
     }
 
@@ -103,14 +112,20 @@ impl Splitter {
         parts: usize,
         is_left: bool,
     ) -> Result<bool, TreeError> {
-        let parts = parts.clamp(2, PARTS_MAX);
-        let is_left = is_left || self.is_left;
-        let spec = SplitSpec { at: None, parts, server: self.server, is_left };
+        let spec = self.spec(SplitCut::Parts { parts, is_left }, &[]);
         Splitter::again(async || self.try_split(trees, node, spec).await).await
     }
 
+    pub(crate) fn spec<'a>(&self, cut: SplitCut<'a>, targets: &'a [ServerId]) -> SplitSpec<'a> {
+        let (at, parts, is_left) = match cut {
+            SplitCut::At(key) => (Some(key), 2, false),
+            SplitCut::Parts { parts, is_left } => (None, parts.clamp(2, PARTS_MAX), is_left),
+        };
+        SplitSpec { at, parts, targets, home: self.home, is_left: is_left || self.is_left }
+    }
+
     /// Retries a limited number of times when another transaction was first.
-    async fn again(act: impl AsyncFn() -> Result<bool, TreeError>) -> Result<bool, TreeError> {
+    pub(crate) async fn again(act: impl AsyncFn() -> Result<bool, TreeError>) -> Result<bool, TreeError> {
         for _ in 0..ATTEMPTS_MAX {
             match act().await {
                 Err(TreeError::Commit(CommitError::Refused {
@@ -131,85 +146,72 @@ impl Splitter {
     ) -> Result<bool, TreeError> {
         let mut snapshot = None;
         let Some(split) = trees.plan_split(&mut snapshot, node, spec).await? else { return Ok(false) };
-        trees.client.commit(snapshot, &split.writes()).await?;
-        Ok(true)
-    }
-
-    /// Removes an empty leaf: a neighbor below the same parent gets its range. Returns whether it
-    /// did.
-    pub async fn remove<T: Transport>(&self, trees: &Trees<T>, node: NodeId) -> Result<bool, TreeError> {
-        Splitter::again(async || self.try_remove(trees, node).await).await
-    }
-
-    async fn try_remove<T: Transport>(&self, trees: &Trees<T>, node: NodeId) -> Result<bool, TreeError> {
-        let mut snapshot = None;
-        let Fetched::Leaf(page) = trees.fetch(&mut snapshot, node).await? else { return Ok(false) };
-        if !page.cells.is_empty() || node.local == LocalId::ROOT {
-            return Ok(false);
-        }
-        let parent = trees.parent(&mut snapshot, node, &page.fence.low).await?;
-        let Fetched::Inner(inner) = trees.fetch(&mut snapshot, parent).await? else { return Ok(false) };
-        let Some(place) = inner.children.iter().position(|(_, child)| *child == node) else {
-            return Ok(false);
-        };
-        // The next sibling, or the previous one for the last leaf.
-        let is_last = place + 1 == inner.children.len();
-        let other = if is_last { place.checked_sub(1) } else { Some(place + 1) };
-        // An only child stays, for its parent would be left without children.
-        let Some((_, heir)) = other.map(|other| &inner.children[other]) else { return Ok(false) };
-        let Fetched::Leaf(neighbour) = trees.fetch(&mut snapshot, *heir).await? else {
-            return Ok(false);
-        };
-        let (first, second) =
-            if is_last { (&neighbour.fence, &page.fence) } else { (&page.fence, &neighbour.fence) };
-        let both = KeyRange { low: first.low.clone(), high: second.high.clone() };
-        let mut writes = Writes::new();
-        let mut push = |node: NodeId, write: WriteOperation<'_>| writes.push(&NodeOperation { node, write });
-        push(*heir, WriteOperation::Reshape(NewNode { kind: NodeKind::Leaf, fence: both }));
-        // Guards and prepared writes in the range move along.
-        push(node, WriteOperation::Move { range: page.fence.clone(), to: *heir });
-        push(node, WriteOperation::Drop);
-        push(parent, WriteOperation::Unlink { key: &second.low });
-        if !is_last {
-            push(parent, WriteOperation::Link { key: &first.low, child: *heir });
-        }
-        trees.client.commit(snapshot, &writes).await?;
+        trees.client.commit_voting_last(snapshot, &split.writes(), self.server).await?;
         Ok(true)
     }
 }
 
+/// Where a node is to be split.
+#[derive(Debug, Clone, Copy)]
+pub enum SplitCut<'a> {
+    /// In two, at a key.
+    At(&'a [u8]),
+    /// Into parts with equal numbers of cells.
+    Parts {
+        /// Their number.
+        parts: usize,
+        /// The node keeps its lowest part instead of its highest.
+        is_left: bool,
+    },
+}
+
 /// How a node is to be split.
-#[derive(Clone, Copy)]
-struct SplitSpec<'a> {
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SplitSpec<'a> {
     /// Split key; `None`: equal numbers of cells.
-    at: Option<&'a [u8]>,
+    pub(crate) at: Option<&'a [u8]>,
     /// Number of parts without a split key, at least two.
-    parts: usize,
-    /// Server of the new nodes.
-    server: ServerId,
+    pub(crate) parts: usize,
+    /// Groups of the new leaves, in turn; none: that of the node. New inner nodes are there, too.
+    pub(crate) targets: &'a [ServerId],
+    /// Group of the tree's root.
+    pub(crate) home: ServerId,
     /// Whether the upper part moves.
-    is_left: bool,
+    pub(crate) is_left: bool,
 }
 
 /// Planned split of a node.
 #[derive(Debug)]
 pub(crate) struct Split {
     node: NodeId,
-    kind: NodeKind,
+    pub(crate) kind: NodeKind,
     fence: KeyRange,
     /// The parts and their owners: the node itself keeps one, or none if it is a root.
     parts: Vec<(KeyRange, NodeId)>,
     parent: NodeId,
+    /// The group of the root, as new nodes at other groups name it.
+    home: [u8; 2],
+}
+
+/// Returns the attribute that names the group of the root, if a node is at another group.
+fn home_of(node: NodeId, home: &[u8; 2]) -> Option<WriteOperation<'_>> {
+    let attribute = Attribute { id: HOME_ATTRIBUTE, value: Some(home) };
+    (node.server.0.to_le_bytes() != *home).then_some(WriteOperation::Set(attribute))
 }
 
 impl Split {
     /// Returns the operations of the split.
     pub(crate) fn operations(&self) -> impl Iterator<Item = NodeOperation<'_>> {
-        let Split { node, kind, fence, parts, parent } = self;
-        let moved = parts.iter().filter(move |(_, id)| id != node).flat_map(move |(part, id)| {
+        let Split { node, kind, fence, parts, parent, home } = self;
+        // Those that leave the group come first: the others are then known to be of the same transaction.
+        let leaves = move |id: &NodeId| id.server != node.server;
+        let away = parts.iter().filter(move |(_, id)| leaves(id));
+        let here = parts.iter().filter(move |(_, id)| id != node && !leaves(id));
+        let moved = away.chain(here).flat_map(move |(part, id)| {
             let new = NewNode { kind: *kind, fence: part.clone() };
-            let range = part.clone();
-            [(*id, WriteOperation::Create(new)), (*node, WriteOperation::Move { range, to: *id })]
+            let home = home_of(*id, home).map(|home| (*id, home));
+            let create = [(*id, WriteOperation::Create(new))].into_iter().chain(home);
+            create.chain([(*node, WriteOperation::Move { range: part.clone(), to: *id })])
         });
         let kept = parts.iter().find(|(_, id)| id == node);
         let shape = match kept {
@@ -223,6 +225,11 @@ impl Split {
         });
         let all = moved.chain([(*node, WriteOperation::Reshape(shape))]).chain(links);
         all.map(|(node, write)| NodeOperation { node, write })
+    }
+
+    /// Returns the parts that go to other groups, and their new nodes.
+    pub(crate) fn departing(&self) -> Vec<(KeyRange, NodeId)> {
+        self.parts.iter().filter(|(_, id)| id.server != self.node.server).cloned().collect()
     }
 
     fn writes(&self) -> Writes {
@@ -260,7 +267,7 @@ fn cuts(cells: &Cells<'_>, parts: usize) -> Vec<Key> {
 impl<T: Transport> Trees<T> {
     /// Plans the split of a node, if it exists, has two cells, and the split key is within its
     /// fence.
-    async fn plan_split(
+    pub(crate) async fn plan_split(
         &self,
         snapshot: &mut Option<Timestamp>,
         node: NodeId,
@@ -287,11 +294,18 @@ impl<T: Transport> Trees<T> {
             (false, true) => (cuts.len(), Some(0)),
             (false, false) => (cuts.len(), Some(cuts.len())),
         };
-        let (first, server) = (self.issue(count as u64).await?, spec.server);
-        let mut new = (first.0..).map(|local| NodeId { tree: node.tree, server, local: LocalId(local) });
+        let first = self.issue(count as u64).await?;
+        let targets = if kind == NodeKind::Leaf { spec.targets } else { &[] };
+        let own = std::slice::from_ref(&node.server);
+        let targets = if targets.is_empty() { own } else { targets }.iter().cycle();
+        let mut new = (first.0..).zip(targets);
+        let mut new = std::iter::from_fn(|| {
+            let (local, server) = new.next()?;
+            Some(NodeId { tree: node.tree, server: *server, local: LocalId(local) })
+        });
         let parent = match kept {
             None => node,
-            Some(_) => self.parent(snapshot, node, &fence.low).await?,
+            Some(_) => self.parent(snapshot, node, &fence.low, spec.home).await?,
         };
         let lows = std::iter::once(&fence.low).chain(&cuts).cloned();
         let highs = cuts.iter().map(Some).chain([fence.high.as_ref()]).map(Option::<&Key>::cloned);
@@ -300,17 +314,18 @@ impl<T: Transport> Trees<T> {
             Some((KeyRange { low, high }, whose))
         });
         let parts = parts.collect();
-        Ok(Some(Split { node, kind, fence, parts, parent }))
+        Ok(Some(Split { node, kind, fence, parts, parent, home: spec.home.0.to_le_bytes() }))
     }
 
-    /// Returns the parent of the node whose least key is `low`.
-    async fn parent(
+    /// Returns the parent of the node whose least key is `low`, in a tree with its root at `home`.
+    pub(crate) async fn parent(
         &self,
         snapshot: &mut Option<Timestamp>,
         node: NodeId,
         low: &[u8],
+        home: ServerId,
     ) -> Result<NodeId, TreeError> {
-        let root = Tree::at(NodeId::root(node.tree, node.server)).root;
+        let root = NodeId::root(node.tree, home);
         let damaged = |what| TreeError::Damaged(node.tree, what);
         // Start where the cache expects it; that one cell suffices.
         let guess = self.guess(root, Goal::At(low));
@@ -347,8 +362,9 @@ impl<T: Transport> Trees<T> {
         &self,
         snapshot: &mut Option<Timestamp>,
         full: NodeId,
+        home: ServerId,
     ) -> Result<Split, TreeError> {
-        let spec = SplitSpec { at: None, parts: 2, server: full.server, is_left: false };
+        let spec = SplitSpec { at: None, parts: 2, targets: &[], home, is_left: false };
         let again = CommitError::Refused {
             server: full.server,
             operation: None,

@@ -26,6 +26,13 @@ use yesquel_model::{Key, KeyRange, NodeId, ServerId, SmallMap, Timestamp, limits
 use yesquel_transport::Transport;
 use yesquel_wire::{Expect, LargeValue, Question};
 
+/// A tree that a transaction drops, and the groups at which it may have leaves.
+#[derive(Debug)]
+pub(crate) struct DroppedTree {
+    pub(crate) root: NodeId,
+    groups: Box<[ServerId]>,
+}
+
 /// Transaction with snapshot isolation. Guards make it stricter where needed, and
 /// [`serializable`](Self::serializable) everywhere.
 ///
@@ -48,8 +55,8 @@ pub struct TreeTransaction<'a, T> {
     reads: Option<Box<Reads>>,
     /// Trees to create, before all else. Most transactions create none.
     pub(crate) bulk_loads: Option<Box<BulkLoads<'a>>>,
-    /// Roots of trees to drop, after all else.
-    pub(crate) drops: Vec<NodeId>,
+    /// Trees to drop, after all else.
+    pub(crate) drops: Vec<DroppedTree>,
     lease: Option<LeaseHolder>,
     /// Whether the commit was a message: a transaction without writes and guards sends none.
     has_sent_commit: Cell<bool>,
@@ -151,6 +158,11 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
     /// Returns how often a [watched](Self::use_watched) leaf was used without asking its server.
     pub fn used_watched(&self) -> u64 {
         self.used_watched
+    }
+
+    /// Returns the server whose watched leaves were read, while there is no snapshot.
+    pub fn used_at(&self) -> Option<ServerId> {
+        self.view.used_at()
     }
 
     /// Raises the number of read bytes cached for later reads, by default 16 MiB. When the limit is
@@ -516,7 +528,7 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
         });
         let ranges = self.ranges.iter().map(|(root, range)| (root, range)).chain(self.guarded());
         let ranges = ranges.map(|(root, range)| (*root, range.clone()));
-        let drops = self.drops.iter().map(|root| (*root, KeyRange::all()));
+        let drops = self.drops.iter().map(|dropped| (dropped.root, KeyRange::all()));
         let mut touched = BTreeMap::<NodeId, KeyRange>::new();
         for (root, range) in writes.chain(ranges).chain(drops) {
             match touched.get_mut(&root) {
@@ -534,9 +546,9 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
         self.has_sent_commit.get()
     }
 
-    /// Drops a tree. Later writers to it get an error.
-    pub fn drop_tree(&mut self, tree: Tree) {
-        self.drops.push(tree.root);
+    /// Drops a tree with the leaves that it may have at some groups. Later writers to it get an error.
+    pub fn drop_tree(&mut self, tree: Tree, groups: &[ServerId]) {
+        self.drops.push(DroppedTree { root: tree.root, groups: groups.into() });
         self.undo_log.push(|| Undo::Drop);
     }
 
@@ -607,10 +619,10 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
     /// [`try_commit`](Self::try_commit).
     pub async fn try_commit_since(&self, since: Option<Timestamp>) -> Result<Timestamp, TreeError> {
         self.check_bulk_loads()?;
-        let larges = self.larges().await?;
+        let mut larges = self.larges().await?;
         let mut staging = self.stage(&larges).await?;
         let earliest = self.view.snapshot.into_iter().chain(since).min();
-        let outcome = self.commit_staged(earliest, &larges, &mut staging).await;
+        let outcome = self.commit_staged(earliest, &mut larges, &mut staging).await;
         if outcome.is_err() {
             self.trees.client.unstage(staging).await;
         }

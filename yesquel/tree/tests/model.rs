@@ -17,7 +17,7 @@ use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp};
 use yesquel_seeds::{Random, check_steps};
 use yesquel_server::Time;
 use yesquel_transport::block_on;
-use yesquel_tree::{Savepoint, Splitter, Tree, TreeError, TreeTransaction, Trees};
+use yesquel_tree::{NoDepartures, Savepoint, Splitter, Tree, TreeError, TreeTransaction, Trees};
 
 const SERVER: ServerId = ServerId(0);
 const KEYS: u64 = 40;
@@ -289,7 +289,7 @@ impl Run<'_> {
                 for node in self.server.with_engine(Engine::take_full) {
                     // Otherwise the client that fills them does.
                     if self.techniques.delegated_splits {
-                        let SplitPlan { parts, mostly_obsolete } =
+                        let SplitPlan { parts, mostly_obsolete, .. } =
                             self.server.with_engine(|engine| engine.split_plan(node));
                         let split = self.splitter.split_into(self.splitting, node, parts, mostly_obsolete);
                         self.splits += u64::from(block_on(split).unwrap());
@@ -320,7 +320,8 @@ impl Run<'_> {
     }
 
     fn remove(&mut self, node: NodeId) {
-        self.removals += u64::from(block_on(self.splitter.remove(self.splitting, node)).unwrap());
+        self.removals +=
+            u64::from(block_on(self.splitter.remove(self.splitting, node, &NoDepartures)).unwrap());
     }
 
     fn walk(&mut self, txn: usize, number: Option<u64>, (steps, down): (u64, bool), limit: Option<u64>) {

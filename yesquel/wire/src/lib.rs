@@ -6,6 +6,7 @@
 //! there.
 
 mod answer;
+mod attributes;
 mod bytes;
 mod destination;
 pub mod frame;
@@ -25,6 +26,7 @@ mod settled;
 pub mod status;
 
 pub use answer::{Answer, AnswerWriter, Answers, CellValue, Cells, Followed, MovedTo};
+pub use attributes::{GROUPS_ATTRIBUTE, HOME_ATTRIBUTE};
 pub use bytes::{ByteReader, ByteWriter, Malformed};
 pub use destination::{Correction, Destination, EncodedDestination, GroupLocation};
 pub use heartbeat::ClientHeartbeat;

@@ -2,7 +2,7 @@
 //! the log.
 
 use crate::{ByteReader, ByteWriter, LargeValue, Malformed};
-use yesquel_model::{KeyRange, NodeId, limits};
+use yesquel_model::{KeyRange, NodeId, Timestamp, limits};
 
 /// The kind of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -88,15 +88,25 @@ pub enum WriteOperation<'a> {
     Create(NewNode),
     /// Drops the node.
     Drop,
-    /// Drops the tree whose root the node is, with all its nodes at this server.
+    /// Drops the tree whose root the node is, with all its nodes at this group; with
+    /// [`LocalId::ALL`](yesquel_model::LocalId::ALL), the nodes at this group of a tree with its root
+    /// at another one.
     DropTree,
-    /// Moves the cells of a range, with their history and prepared operations, to another node of
-    /// the same server.
+    /// Moves the cells of a range to another node: of the same group with their history and prepared
+    /// operations; otherwise the target [adopts](Self::Adopt) what the source has copied before.
     Move {
         /// The keys.
         range: KeyRange,
         /// The target.
         to: NodeId,
+    },
+    /// Takes over the content of a range from a node of another group.
+    Adopt {
+        /// Transactions with snapshots below this time conflict with something that the content does
+        /// not show any more.
+        floor: Timestamp,
+        /// Cells and marks, as the group of the other node has encoded them.
+        items: &'a [u8],
     },
     /// Gives the node another kind and fence, as splits do.
     Reshape(NewNode),
@@ -144,6 +154,7 @@ const UNLINK: u8 = 17;
 const DROP_TREE: u8 = 18;
 const PUT_LARGE: u8 = 19;
 const CREATE_VALUE: u8 = 22;
+const ADOPT: u8 = 23;
 /// Flag in the first byte of an operation on the same node as the one before.
 const SAME_NODE: u8 = 0x80;
 
@@ -237,6 +248,10 @@ impl<'a> Operations<'a> {
             WriteOperation::Move { range, to } => {
                 writer.range(range).node(*to);
                 MOVE
+            }
+            WriteOperation::Adopt { floor, items } => {
+                writer.timestamp(*floor).bytes(items);
+                ADOPT
             }
             WriteOperation::Reshape(new) => {
                 writer.range(&new.fence);
@@ -347,6 +362,7 @@ impl<'a> Iter<'a> {
             DROP => WriteOperation::Drop,
             DROP_TREE => WriteOperation::DropTree,
             MOVE => WriteOperation::Move { range: reader.range()?, to: reader.node()? },
+            ADOPT => WriteOperation::Adopt { floor: reader.timestamp()?, items: reader.bytes()? },
             RESHAPE_LEAF => WriteOperation::Reshape(NewNode::read(NodeKind::Leaf, reader)?),
             RESHAPE_INNER => WriteOperation::Reshape(NewNode::read(NodeKind::Inner, reader)?),
             _ => return Err(before.malformed("an unknown operation")),
@@ -400,6 +416,8 @@ mod tests {
             Just(WriteOperation::Drop),
             Just(WriteOperation::DropTree),
             (range(), 0..9u64).prop_map(|(range, to)| WriteOperation::Move { range, to: node(to) }),
+            (any::<u64>(), key())
+                .prop_map(|(floor, items)| WriteOperation::Adopt { floor: Timestamp(floor), items }),
             new().prop_map(WriteOperation::Reshape),
         ];
         (0..3u64, write).prop_map(|(local, write)| NodeOperation { node: node(local), write })

@@ -25,6 +25,9 @@ pub struct PeerReport {
     pub address: Box<str>,
     /// Highest version of the directory that the server has seen; zero: there is none.
     pub directory: u64,
+    /// Bytes that the group's nodes take, and requests in its last second; `None`: an earlier release
+    /// does not tell.
+    pub load: Option<(u64, u64)>,
 }
 
 impl PeerReport {
@@ -42,6 +45,9 @@ impl PeerReport {
         writer.timestamp(oldest).timestamp(next).byte(self.more.into());
         writer.bytes(&self.horizon.encode());
         writer.epoch(self.epoch).bytes(self.address.as_bytes()).number(self.directory);
+        if let Some((memory_bytes, requests)) = self.load {
+            writer.number(memory_bytes).number(requests);
+        }
         bytes
     }
 
@@ -65,7 +71,8 @@ impl PeerReport {
         let (epoch, address) = (reader.epoch()?, address(&mut reader)?.into());
         // Earlier releases have no directory.
         let directory = if reader.is_done() { 0 } else { reader.number()? };
-        Ok(PeerReport { server, wall_ms, oldest, more, horizon, epoch, address, directory })
+        let load = if reader.is_done() { None } else { Some((reader.number()?, reader.number()?)) };
+        Ok(PeerReport { server, wall_ms, oldest, more, horizon, epoch, address, directory, load })
     }
 }
 
@@ -82,14 +89,19 @@ mod tests {
             let wall_ms = 1_700_000_000_000;
             let (epoch, address) = (GroupEpoch { era: 0, index: 300 }, "a:7411".into());
             let (server, directory) = (ServerId(7), 300);
-            let report = PeerReport { server, wall_ms, oldest, more, horizon, epoch, address, directory };
+            let load = Some((5, 6));
+            let report =
+                PeerReport { server, wall_ms, oldest, more, horizon, epoch, address, directory, load };
             let bytes = report.encode();
             assert!(PeerReport::is_report(&bytes));
             assert_eq!(PeerReport::decode(&bytes), Ok(report.clone()));
-            // A report of an earlier release ends before the version of the directory.
-            let earlier = bytes.len() - 2;
-            assert_eq!(PeerReport::decode(&bytes[..earlier]), Ok(PeerReport { directory: 0, ..report }));
-            for length in (0..bytes.len()).filter(|length| *length != earlier) {
+            // Reports of earlier releases end before the version of the directory, or before the load.
+            let earlier = [bytes.len() - 4, bytes.len() - 2];
+            let without = PeerReport { load: None, ..report };
+            assert_eq!(PeerReport::decode(&bytes[..earlier[1]]), Ok(without.clone()));
+            let oldest = PeerReport { directory: 0, ..without };
+            assert_eq!(PeerReport::decode(&bytes[..earlier[0]]), Ok(oldest));
+            for length in (0..bytes.len()).filter(|length| !earlier.contains(length)) {
                 assert!(PeerReport::decode(&bytes[..length]).is_err());
             }
         }

@@ -166,6 +166,17 @@ impl CatalogEntry {
     }
 }
 
+/// Where a new map is created.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum MapPlace {
+    /// At the groups of its database.
+    Any,
+    /// Likewise, with its root at this group.
+    RootAt(ServerId),
+    /// At this group only.
+    At(ServerId),
+}
+
 impl<'a> Catalog<'a> {
     /// Returns all entries, as a transaction sees them.
     pub(crate) async fn entries(
@@ -390,10 +401,10 @@ impl<'a> Catalog<'a> {
     /// Drops a database with all its maps.
     pub(crate) async fn drop_database(&self, name: &str) -> Result<(), Error> {
         let mut transaction = self.trees.begin();
-        let DatabaseEntry { number, .. } = self.entry(&mut transaction, name).await?;
+        let DatabaseEntry { number, groups } = self.entry(&mut transaction, name).await?;
         let prefix = map_key(number, "");
         for (_, value) in self.list(&mut transaction, &prefix).await? {
-            transaction.drop_tree(root(&value)?);
+            transaction.drop_tree(root(&value)?, &groups);
         }
         transaction.delete_range(self.tree(), &KeyRange::prefix(&prefix));
         // A client that creates a map meanwhile writes below the prefix, which the range deletion
@@ -437,7 +448,11 @@ impl<'a> Catalog<'a> {
         let has_name = transaction.get(self.tree(), &name).await?.is_some();
         transaction.delete(self.tree(), key)?;
         if !has_name {
-            transaction.drop_tree(tree);
+            match self.trees.groups(tree).await {
+                Ok(groups) => transaction.drop_tree(tree, &groups),
+                Err(TreeError::NoTree(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         match transaction.commit().await {
             Ok(_) => Ok(!has_name),
@@ -526,8 +541,10 @@ impl<'a> Catalog<'a> {
                         *fresh.insert(self.trees.new_tree(group).await?)
                     }
                 };
-                // Tree and name are created together, so that no tree is left without a name.
-                transaction.create_tree(tree);
+                // Those at a given group stay there. Tree and name are created together, so that no
+                // tree is left without a name.
+                let groups = if group.is_some() { &[][..] } else { &*database.groups };
+                transaction.create_tree(tree, groups);
                 transaction.insert(self.tree(), &key, &tree.root().to_bits().to_be_bytes())?;
                 trees.push(tree);
                 creates = true;
@@ -546,26 +563,27 @@ impl<'a> Catalog<'a> {
         }
     }
 
-    /// Creates a map within a transaction, at a group of the database if one is given. The name may
-    /// contain the map's number.
+    /// Creates a map within a transaction. The name may contain the map's number.
     pub(crate) async fn create_in(
         &self,
         transaction: &mut TreeTransaction<'a, AnyTransport>,
         database: &str,
-        group: Option<ServerId>,
+        place: MapPlace,
         name: impl FnOnce(u64) -> String,
     ) -> Result<Tree, Error> {
+        let is_spread = !matches!(place, MapPlace::At(_));
         let entry = self.entry(transaction, database).await?;
-        let group = match group {
-            Some(group) => group,
-            None => self.group_of_tree(transaction, &entry).await?,
+        let group = match place {
+            MapPlace::At(group) | MapPlace::RootAt(group) => group,
+            MapPlace::Any => self.group_of_tree(transaction, &entry).await?,
         };
         let tree = self.trees.new_tree(group).await?;
         let name = name(tree.root().tree.number());
         check_name(&name)?;
         let key = map_key(entry.number, &name);
         let under_way = LoadRegistration { list: self.tree(), key: bulk_load_key(&key).into() };
-        transaction.create_bulk_loaded_tree(tree, under_way);
+        let groups = if is_spread { &*entry.groups } else { &[] };
+        transaction.create_bulk_loaded_tree(tree, groups, under_way);
         transaction.insert(self.tree(), &key, &tree.root().to_bits().to_be_bytes())?;
         transaction.guard(self.tree(), KeyRange::single(&database_key(database)));
         Ok(tree)
@@ -579,8 +597,8 @@ impl<'a> Catalog<'a> {
         name: &str,
     ) -> Result<bool, Error> {
         let entry = self.find(transaction, database, name).await?;
-        let MapEntry { key, tree: Some(tree), .. } = entry else { return Ok(false) };
-        transaction.drop_tree(tree);
+        let MapEntry { key, tree: Some(tree), database } = entry else { return Ok(false) };
+        transaction.drop_tree(tree, &database.groups);
         transaction.delete(self.tree(), &key)?;
         Ok(true)
     }

@@ -6,6 +6,7 @@ use crate::{
     catalog::{Catalog, catalog_tree},
     directory_thread::{DirectoryOptions, DirectoryThread},
     peers::{GRACE_MS, PeerAccess, Peers, founded, transport_home},
+    split_work::SplitWork,
     stop_flag::StopFlag,
 };
 use std::{
@@ -20,13 +21,13 @@ use std::{
 };
 use yesquel_client::Client;
 use yesquel_embedded::EmbeddedServer;
-use yesquel_engine::EngineSettings;
+use yesquel_engine::{EngineSettings, SplitPlan};
 use yesquel_fork as fork;
-use yesquel_model::{NodeId, ServerId};
-use yesquel_node::Maintainer;
+use yesquel_model::{DepartedContent, KeyRange, NodeId, ServerId, StayReason};
+use yesquel_node::{Maintainer, MaintenanceStep, SplitSource};
 use yesquel_server::{DataFolder, DataFolderError, LogOptions, ReplySink, Time};
 use yesquel_transport::block_on;
-use yesquel_tree::{TreeError, Trees};
+use yesquel_tree::{DepartureSource, GroupLoad, LeafPlacement, TreeError, Trees};
 
 /// Interval between ticks of the engine.
 const TICK: Duration = Duration::from_millis(50);
@@ -152,6 +153,7 @@ impl Host {
             Some(others) => AnyTransport::Member(embedded.clone(), others),
             None => AnyTransport::Embedded(embedded.clone()),
         };
+        let placement = peers.placement;
         let peers = Arc::new(Peers::start(embedded.core(), client_number(), peers)?);
         let ending = StopFlag::default();
         let (served, by, ends) = (embedded.clone(), transport.clone(), ending.clone());
@@ -159,7 +161,8 @@ impl Host {
         let serving = Some(serving).filter(|_| has_peers);
         let thread = thread::Builder::new().name("yesquel-maintenance".to_owned());
         let asked = Arc::clone(&peers);
-        let maintenance = thread.spawn(move || maintain(&served, by, &settings, &asked, &ends, serving));
+        let maintenance =
+            thread.spawn(move || maintain(&served, (by, placement), &settings, &asked, &ends, serving));
         let maintenance = maintenance.map_err(thread_error)?;
         let mut host = Host {
             embedded,
@@ -284,43 +287,86 @@ fn give_up_catalog(transport: AnyTransport, own: ServerId, home: ServerId, endin
     }
 }
 
-/// Splits large nodes and ticks until the server stops. Announces that the server serves, until the
-/// receiver is gone.
+/// The server as the source of splits.
+struct OwnNodes<'a>(&'a EmbeddedServer);
+
+impl DepartureSource for OwnNodes<'_> {
+    fn begin(&self, node: NodeId, parts: &[(KeyRange, NodeId)]) -> Result<Vec<DepartedContent>, StayReason> {
+        self.0.core().begin_departure(node, parts)
+    }
+
+    fn end(&self, node: NodeId) {
+        self.0.with_engine(|engine| engine.end_departure(node));
+    }
+}
+
+impl SplitSource for OwnNodes<'_> {
+    fn plan(&self, node: NodeId) -> SplitPlan {
+        self.0.with_engine(|engine| engine.split_plan(node))
+    }
+
+    fn loads(&self) -> Vec<(ServerId, GroupLoad)> {
+        self.0.core().loads()
+    }
+}
+
+/// Ticks until the server stops, and lets another thread split large nodes, which may wait for other
+/// groups. Announces that the server serves, until the receiver is gone.
 fn maintain(
     embedded: &EmbeddedServer,
-    transport: AnyTransport,
+    (transport, placement): (AnyTransport, LeafPlacement),
     settings: &EngineSettings,
     peers: &Peers,
     ending: &StopFlag,
     mut serving: Option<SyncSender<()>>,
 ) {
-    // A call to the home group ends early when the server stops.
-    let _guard = ending.cancel_calls();
-    let (server, techniques) = (settings.server, settings.techniques);
     let client = Client::new(transport, client_number());
-    let maintainer = Maintainer::new(client, server, techniques);
-    let plan = |node| embedded.with_engine(|engine| engine.split_plan(node));
-    while !ending.is_set() {
-        let work = embedded.core().wait_for_work(TICK);
-        embedded.tick();
-        serving = serving.filter(|serving| {
-            !embedded.core().clock_state().serves()
-                || serving.try_send(()) != Err(TrySendError::Disconnected(()))
-        });
-        peers.ask(embedded.core().take_queries());
-        let performed = maintainer.perform(work, plan, |_, node, done| log_failure(node, done, ending));
-        if block_on(performed).is_break() {
-            return;
+    let mut maintainer = Maintainer::new(client, settings.server, settings.techniques, placement);
+    let split_work = &SplitWork::default();
+    thread::scope(|scope| {
+        let splits = move || {
+            // A call to another group ends early when the server stops.
+            let _guard = ending.cancel_calls();
+            while let Some(work) = split_work.take() {
+                let done = |step, node, done| log_failure(step, node, done, ending);
+                if block_on(maintainer.perform(work, &OwnNodes(embedded), done)).is_break() {
+                    return;
+                }
+            }
+        };
+        let spawned = thread::Builder::new().name("yesquel-splits".to_owned()).spawn_scoped(scope, splits);
+        if let Err(error) = &spawned {
+            tracing::error!(%error, "there is no thread for splits: nodes are not split");
         }
-    }
+        while !ending.is_set() {
+            let work = embedded.core().wait_for_work(TICK);
+            embedded.tick();
+            serving = serving.take().filter(|serving| {
+                !embedded.core().clock_state().serves()
+                    || serving.try_send(()) != Err(TrySendError::Disconnected(()))
+            });
+            peers.ask(embedded.core().take_queries());
+            split_work.add(work);
+        }
+        split_work.end();
+    });
 }
 
 /// Logs a failed split or removal. Breaks if the server is stopping.
-fn log_failure(node: NodeId, done: Result<bool, TreeError>, ending: &StopFlag) -> ControlFlow<()> {
+fn log_failure(
+    step: MaintenanceStep,
+    node: NodeId,
+    done: Result<bool, TreeError>,
+    ending: &StopFlag,
+) -> ControlFlow<()> {
     let ends = ending.is_set();
-    if let (Err(error), false) = (done, ends) {
+    match (done, ends) {
+        (Err(error), false) if step == MaintenanceStep::SplitAway => {
+            tracing::warn!(%node, %error, "no part of a leaf could be given to another group");
+        }
         // The engine will report the node again.
-        tracing::warn!(%node, %error, "a node was neither split nor taken away");
+        (Err(error), false) => tracing::warn!(%node, %error, "a node was neither split nor removed"),
+        _ => {}
     }
     if ends { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }

@@ -5,11 +5,13 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     ops::RangeBounds,
+    sync::Arc,
     time::Duration,
 };
 use yesquel_client::{LeaseHolder, LeaseRanges, RequestError};
 use yesquel_model::{KeyRange, NodeId, ServerId};
 use yesquel_transport::{block_on, check_cancelled};
+use yesquel_tree::{Tree, TreeError};
 
 /// Longest wait of one request, far below the time after which a silent server counts as lost. The
 /// request keeps its place until the next one.
@@ -40,6 +42,8 @@ pub struct Lease {
     database: Database,
     /// In the order of the trees.
     ranges: Vec<(Map, KeyRange)>,
+    /// Other groups at which each of the maps may have entries.
+    groups: Vec<Arc<[ServerId]>>,
     holder: LeaseHolder,
     is_held: bool,
     /// Whether a request was refused, after which the servers are asked one after the other.
@@ -72,17 +76,18 @@ impl Lease {
     /// Extends the lease for `time` from now, a minute at most. Fails if it has expired and another
     /// client holds one there.
     pub fn renew(&self, time: Duration) -> Result<(), Error> {
-        let asked = ranges_by_server(self.wanted());
         let outcomes = block_on(self.database.trees().client().lease_at_all(
             &self.holder,
-            asked.into_iter().collect(),
+            self.wanted().into_iter().collect(),
             time,
         ));
         Ok(outcomes.into_iter().collect::<Result<(), _>>()?)
     }
 
-    fn wanted(&self) -> impl Iterator<Item = (NodeId, KeyRange)> {
-        self.ranges.iter().map(|(map, range)| (map.tree.root(), range.clone()))
+    /// The ranges by server.
+    fn wanted(&self) -> BTreeMap<ServerId, LeaseRanges> {
+        let ranges = self.ranges.iter().map(|(map, range)| (map.tree.root(), range.clone()));
+        ranges_by_server(ranges.zip(&self.groups))
     }
 
     /// Returns whether its maps are at several servers, of which some may have granted it after
@@ -93,7 +98,8 @@ impl Lease {
 
     /// Its servers, each once.
     fn servers(&self) -> BTreeSet<ServerId> {
-        servers_of(self.maps())
+        let roots = self.maps().map(|map| map.tree.root().server);
+        roots.chain(self.groups.iter().flat_map(|groups| groups.iter().copied())).collect()
     }
 
     /// Takes the lease, or takes it again, for `time`. Waits for its turn for `timeout` at most, and
@@ -130,7 +136,13 @@ impl Lease {
     /// others without waiting for them: the requests are on their way when this returns.
     pub fn committed(mut self, written: &[Map]) {
         self.is_held = false;
-        let released = servers_of(written.iter().copied());
+        // Where the entries of a map with several groups are is not known here.
+        let is_at_one = |map: &&Map| {
+            let place = self.ranges.iter().position(|(own, _)| own == *map);
+            place.is_none_or(|place| self.groups[place].is_empty())
+        };
+        let released = written.iter().filter(is_at_one).map(|map| map.tree.root().server);
+        let released: BTreeSet<ServerId> = released.collect();
         for server in self.servers().difference(&released) {
             self.database.trees().client().release_in_background(*server, &self.holder);
         }
@@ -154,10 +166,6 @@ impl Lease {
     }
 }
 
-fn servers_of(maps: impl Iterator<Item = Map>) -> BTreeSet<ServerId> {
-    maps.map(|map| map.tree.root().server).collect()
-}
-
 impl Drop for Lease {
     fn drop(&mut self) {
         // If the server misses this, the lease expires.
@@ -176,11 +184,13 @@ impl Database {
         timeout: Duration,
     ) -> Result<Lease, Error> {
         let mut lease = self.lease_to_take([(map, range)])?;
+        lease.groups = vec![block_on(self.trees().groups(map.tree))?];
         lease.take(time, timeout)?;
         Ok(lease)
     }
 
-    /// Returns a lease of ranges that is not held yet: see [`Lease::take`].
+    /// Returns a lease of ranges that is not held yet: see [`Lease::take`]. All entries of the maps must be
+    /// at one group each, as with [`maps_at`](Self::maps_at).
     pub fn lease_to_take<K: AsRef<[u8]>, R: RangeBounds<K>>(
         &self,
         ranges: impl IntoIterator<Item = (Map, R)>,
@@ -192,7 +202,8 @@ impl Database {
         let mut ranges = ranges.into_iter().map(range).collect::<Result<Vec<_>, Error>>()?;
         ranges.sort_by_key(|(map, _)| map.tree.root());
         let holder = self.trees().client().new_lease_holder();
-        Ok(Lease { database: self.clone(), ranges, holder, is_held: false, is_refused: false })
+        let groups = vec![Arc::default(); ranges.len()];
+        Ok(Lease { database: self.clone(), ranges, groups, holder, is_held: false, is_refused: false })
     }
 }
 
@@ -219,13 +230,32 @@ pub(crate) fn wait_for_leases(
     time: Duration,
     timeout: Duration,
 ) -> Result<(), Error> {
-    wait_in_order(database, ranges, holder, (time, timeout), LeaseOrder::ByServer)
+    let ranges = ranges.into_iter().map(|(root, range)| {
+        if database.groups().len() == 1 {
+            return Ok(((root, range), Arc::default()));
+        }
+        match block_on(database.trees().groups(Tree::at(root))) {
+            Ok(groups) => Ok(((root, range), groups)),
+            // Of a tree that does not exist yet there is nothing elsewhere.
+            Err(TreeError::NoTree(_)) => Ok(((root, range), Arc::default())),
+            Err(error) => Err(error.into()),
+        }
+    });
+    let ranges = ranges.collect::<Result<Vec<_>, Error>>()?;
+    let by_server = ranges_by_server(ranges);
+    wait_in_order(database, by_server, holder, (time, timeout), LeaseOrder::ByServer)
 }
 
-fn ranges_by_server(ranges: impl IntoIterator<Item = (NodeId, KeyRange)>) -> BTreeMap<ServerId, LeaseRanges> {
+/// Groups ranges of trees by the servers at which the trees have nodes.
+fn ranges_by_server<G: AsRef<[ServerId]>>(
+    ranges: impl IntoIterator<Item = ((NodeId, KeyRange), G)>,
+) -> BTreeMap<ServerId, LeaseRanges> {
     let mut by_server = BTreeMap::<ServerId, LeaseRanges>::new();
-    for (root, range) in ranges {
-        by_server.entry(root.server).or_default().push((root.tree, range));
+    for ((root, range), groups) in ranges {
+        let others = groups.as_ref().iter().filter(|group| **group != root.server);
+        for server in std::iter::once(&root.server).chain(others) {
+            by_server.entry(*server).or_default().push((root.tree, range.clone()));
+        }
     }
     by_server
 }
@@ -263,14 +293,13 @@ fn take_in_parallel(
 /// back and go on in the order of the servers.
 fn wait_in_order(
     database: &Database,
-    ranges: impl IntoIterator<Item = (NodeId, KeyRange)>,
+    by_server: BTreeMap<ServerId, LeaseRanges>,
     holder: &LeaseHolder,
     (time, timeout): (Duration, Duration),
     order: LeaseOrder,
 ) -> Result<(), Error> {
     let client = database.trees().client();
     let until = client.uptime().saturating_add(timeout);
-    let by_server = ranges_by_server(ranges);
     if order == LeaseOrder::Parallel
         && by_server.len() > 1
         && take_in_parallel(database, &by_server, holder, time)?

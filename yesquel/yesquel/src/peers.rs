@@ -18,6 +18,7 @@ use yesquel_server::{Core, DataFolderError};
 use yesquel_transport::{
     Address, ConnectError, LostCall, SocketOptions, SocketTransport, Transport, block_on, repeat_corrected,
 };
+use yesquel_tree::LeafPlacement;
 use yesquel_wire::greeting::Role;
 
 /// Questions that wait for one server. More are dropped: the engine asks again.
@@ -55,6 +56,8 @@ impl fmt::Debug for PeerOptions {
 pub(crate) struct PeerAccess {
     pub(crate) servers: Vec<(ServerId, Address)>,
     pub(crate) secrets: Arc<PresentSecrets>,
+    /// Where new leaves of trees with several groups are created.
+    pub(crate) placement: LeafPlacement,
 }
 
 /// How long a new server waits for the founder of its cluster.

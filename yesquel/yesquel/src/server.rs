@@ -30,6 +30,7 @@ use yesquel_server::{
     WallTime,
 };
 use yesquel_transport::Address;
+use yesquel_tree::LeafPlacement;
 use yesquel_wire::{frame::UNFINISHED_BYTES_MAX, status::ServerStatus};
 
 /// Default maximum number of clients.
@@ -74,6 +75,8 @@ pub struct ListenOptions {
     pub join: Option<JoinOptions>,
     /// Whether the server has the group of its data folder, whatever [`EngineSettings`] say.
     pub has_group_of_folder: bool,
+    /// Where new leaves of databases with several groups are created.
+    pub placement: LeafPlacement,
     /// Whether the server starts though the directory of its cluster has seen a later end of its log.
     pub accepts_loss: bool,
     /// Interrupts the start, which may wait for other servers.
@@ -93,6 +96,7 @@ impl Default for ListenOptions {
             advertised: None,
             join: None,
             has_group_of_folder: false,
+            placement: LeafPlacement::default(),
             accepts_loss: false,
             ending: StopFlag::default(),
         }
@@ -204,7 +208,7 @@ impl ListenOptions {
             peer_tls: tls,
             peer_signers: None,
         })?;
-        Ok(PeerAccess { servers, secrets: Arc::new(secrets) })
+        Ok(PeerAccess { servers, secrets: Arc::new(secrets), placement: self.placement })
     }
 
     /// Checks that a server reachable from other machines authenticates and encrypts.

@@ -1,7 +1,8 @@
 //! Transactions and cursors, with blocking calls.
 
 use crate::{
-    AddedGroups, Database, Error, Map, MapCopies, Placement, any_transport::AnyTransport, range::range_of,
+    AddedGroups, Database, Error, Map, MapCopies, Placement, any_transport::AnyTransport, catalog::MapPlace,
+    range::range_of,
 };
 use std::ops::RangeBounds;
 use yesquel_client::CommitError;
@@ -292,24 +293,25 @@ impl<'a> Transaction<'a> {
         name: impl FnOnce(u64) -> String,
     ) -> Result<Map, Error> {
         let beside = beside.map(|map| self.tree_of(map)).transpose()?;
-        self.create_map_in(database, beside.map(|tree| tree.root().server), name)
+        let place = beside.map_or(MapPlace::Any, |tree| MapPlace::RootAt(tree.root().server));
+        self.create_map_in(database, place, name)
     }
 
     /// Like [`create_map`](Self::create_map), at this group of the database.
     pub fn create_map_at(&mut self, database: &Database, group: ServerId, name: &str) -> Result<Map, Error> {
-        self.create_map_in(database, Some(group), |_| name.to_owned())
+        self.create_map_in(database, MapPlace::At(group), |_| name.to_owned())
     }
 
     fn create_map_in(
         &mut self,
         database: &Database,
-        group: Option<ServerId>,
+        place: MapPlace,
         name: impl FnOnce(u64) -> String,
     ) -> Result<Map, Error> {
         self.check_store(database)?;
         // The catalog of this transaction's own database handle lives long enough.
         let catalog = self.database.catalog();
-        let tree = block_on(catalog.create_in(&mut self.inner, database.name(), group, name))?;
+        let tree = block_on(catalog.create_in(&mut self.inner, database.name(), place, name))?;
         Ok(database.store().map_of(tree))
     }
 

@@ -118,7 +118,7 @@ impl Engine {
             growth.bytes += weight(&write);
             growth.pending += PLAN_BYTES + weight(&write);
             match &write {
-                WriteOperation::Put { .. } => growth.is_growth = true,
+                WriteOperation::Put { .. } | WriteOperation::Adopt { .. } => growth.is_growth = true,
                 WriteOperation::Set(attribute) => growth.is_growth |= attribute.value.is_some(),
                 WriteOperation::Create(_) => makes = true,
                 // Its cells exist twice meanwhile.
@@ -203,6 +203,8 @@ fn weight(write: &WriteOperation<'_>) -> usize {
             WriteOperation::Link { key, .. } => key.len() + size_of::<NodeId>(),
             WriteOperation::DeleteRange(own) | WriteOperation::Guard(own) => range(own),
             WriteOperation::Move { range: own, .. } => range(own),
+            // A cell takes three bytes of an item at least.
+            WriteOperation::Adopt { items, .. } => items.len() + items.len() / 3 * VERSION_BYTES,
             WriteOperation::Set(attribute) => attribute.value.map_or(0, <[u8]>::len),
             WriteOperation::Create(new) => NODE_BYTES + range(&new.fence),
             WriteOperation::Reshape(new) => range(&new.fence),

@@ -15,11 +15,15 @@ struct OperationCheck<'e> {
     now_ms: u64,
     holder: TxnId,
     snapshot: Timestamp,
+    /// Other groups take part.
+    prepares: bool,
     is_leased: bool,
     /// Nodes that the transaction has created or reshaped; `None`: dropped.
     made: FxHashMap<NodeId, Option<NewNode>>,
     /// Ranges that it has moved away from nodes that it has not reshaped yet.
     moved: Vec<(NodeId, KeyRange)>,
+    /// Nodes of which it has moved a range to another group.
+    departing: Vec<NodeId>,
     /// Full nodes that it writes to and must split itself.
     full: Vec<NodeId>,
 }
@@ -31,16 +35,18 @@ impl Engine {
         now_ms: u64,
         holder: TxnId,
         snapshot: Timestamp,
-        script: OperationScript<'_>,
+        (script, prepares): (OperationScript<'_>, bool),
     ) -> Result<(), Stop> {
         let mut check = OperationCheck {
             engine: self,
             now_ms,
             holder,
             snapshot,
+            prepares,
             is_leased: self.leases.count() > 0,
             made: FxHashMap::default(),
             moved: Vec::new(),
+            departing: Vec::new(),
             full: Vec::new(),
         };
         for (number, operation) in script.iter().enumerate() {
@@ -71,18 +77,48 @@ impl<'e> OperationCheck<'e> {
             return self.create(id, new);
         }
         let node = self.engine.store.get(id);
+        if write == WriteOperation::DropTree && id.local == LocalId::ALL {
+            // Whatever there is of the tree; perhaps nothing.
+            if self.is_leased {
+                self.engine.leases.check(self.now_ms, self.holder, id.tree, NodeKind::Leaf, &write)?;
+            }
+            return self.conflicts(id, None, &write);
+        }
         let kind = self.place(id, node, &write)?;
         if self.is_leased {
             self.engine.leases.check(self.now_ms, self.holder, id.tree, kind, &write)?;
         }
         self.conflicts(id, node, &write)?;
+        if self.checks_departures(&write) {
+            self.engine.check_departure(id, &write, self.departing.contains(&id))?;
+        }
         match write {
             WriteOperation::Move { range, to } => self.move_range(id, kind, range, to)?,
             WriteOperation::Reshape(new) => self.reshape(id, node, kind, new)?,
             WriteOperation::Drop => drop(self.made.insert(id, None)),
+            WriteOperation::Adopt { floor, items } => self.adopt(id, node, floor, items)?,
             _ => {}
         }
         Ok(())
+    }
+
+    /// Whether a node of an operation may be departing.
+    #[inline]
+    fn checks_departures(&self, write: &WriteOperation<'_>) -> bool {
+        !self.engine.departures.is_empty() || matches!(write, WriteOperation::Move { .. })
+    }
+
+    fn adopt(&self, id: NodeId, node: Option<&Node>, floor: Timestamp, items: &[u8]) -> Result<(), Stop> {
+        match self.made.get(&id) {
+            // Whether they are there after a restart depends on the log.
+            Some(Some(new)) if node.is_some_and(|node| node.has_copies_in(&new.fence)) => {
+                Err(Refusal::from(Conflict::Node { node: id }).into())
+            }
+            Some(Some(new)) => {
+                Ok(self.engine.check_content(id, &new.fence, node.is_none(), (floor, items))?)
+            }
+            _ => Err(Refusal::Unfit(id).into()),
+        }
     }
 
     /// Kind and fence of a node after the operations so far, if it exists.
@@ -155,12 +191,21 @@ impl<'e> OperationCheck<'e> {
 
     fn move_range(&mut self, id: NodeId, kind: NodeKind, range: KeyRange, to: NodeId) -> Result<(), Stop> {
         let target = self.made.get(&to).and_then(Option::as_ref);
-        let fits = target.is_some_and(|new| new.kind == kind && new.fence.covers(&range));
+        let departs = to.server != id.server;
+        let fits = if departs {
+            // Another group adopts the range in the same transaction.
+            kind == NodeKind::Leaf && self.prepares
+        } else {
+            target.is_some_and(|new| new.kind == kind && new.fence.covers(&range))
+        };
         let is_spent = self.moved.len() == MOVES_MAX;
         if !fits || to == id || is_spent || self.has_moved(to, |other| other.overlaps(&range)) {
             return Err(Refusal::Unfit(to).into());
         }
         self.moved.push((id, range));
+        if departs {
+            self.departing.push(id);
+        }
         Ok(())
     }
 
@@ -217,6 +262,7 @@ fn holds(kind: NodeKind, fence: &KeyRange, write: &WriteOperation<'_>) -> bool {
         WriteOperation::Move { range, .. } => fence.covers(range),
         WriteOperation::Set(_) | WriteOperation::Drop | WriteOperation::Reshape(_) => true,
         WriteOperation::DropTree => true,
+        WriteOperation::Adopt { .. } => kind == NodeKind::Leaf,
         WriteOperation::Create(_) => false,
     }
 }

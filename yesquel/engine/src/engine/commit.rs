@@ -65,7 +65,7 @@ impl Engine {
     ) -> Result<(), Stop> {
         self.check_disk()?;
         let holder = request.payload.holder(request.txn);
-        self.check_each(now_ms, holder, snapshot, script)?;
+        self.check_each(now_ms, holder, snapshot, (script, prepares))?;
         if !self.queue.is_empty()
             && let Some(queued) = self.queue.before(request.arrival, script)
         {
@@ -141,7 +141,9 @@ impl Engine {
     }
 
     pub(crate) fn apply_operation(&mut self, at: Timestamp, node: NodeId, write: &WriteOperation<'_>) {
-        if let WriteOperation::Move { range, to } = write {
+        if let WriteOperation::Move { range, to } = write
+            && to.server == node.server
+        {
             // Rare: only splits move cells, and few transactions are prepared at a time.
             for prepared in self.prepared.values_mut() {
                 prepared.moved(at, node, range, *to);
@@ -241,6 +243,9 @@ impl Engine {
             }
             if pending.creates() {
                 self.creating.insert(pending.node, txn);
+            }
+            if pending.departs() {
+                self.departure_prepared(pending.node, txn);
             }
         }
         let bytes = self.reservation(script);

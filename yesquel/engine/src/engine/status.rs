@@ -58,6 +58,11 @@ impl Engine {
         nodes
     }
 
+    /// Number of requests of clients so far: reads, commits and votes.
+    pub fn requests(&self) -> u64 {
+        self.counts.reads + self.lookups.count() + self.counts.commits + self.counts.prepares
+    }
+
     /// Returns the status. Visits each node.
     pub fn status(&mut self, now: Now) -> ServerStatus {
         // Only shown: the clock of a server that serves nothing must not advance.

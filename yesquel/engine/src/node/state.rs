@@ -2,7 +2,7 @@
 
 use super::{AttributeVersion, Node, NodeShape, ShapeSummary};
 use crate::{
-    node_record::{COVERED, NodeItem, covered},
+    node_record::{COVERED, NodeItem, NodeItems, covered},
     snapshots::Readable,
     write_target::RangeMark,
 };
@@ -98,6 +98,9 @@ impl Node {
         for (range, to) in &self.moves {
             each(NodeItem::Move(range.clone(), *to))?;
         }
+        if self.floor > low {
+            each(NodeItem::Floor(self.floor))?;
+        }
         for mark in self.marks.iter().filter(|mark| mark.at > low) {
             each(NodeItem::Mark(mark.kind, mark.range.clone(), mark.at))?;
         }
@@ -114,6 +117,57 @@ impl Node {
             }
         }
         Ok(())
+    }
+
+    /// Passes the content of a range to `each`, for another group: of each cell the newest version,
+    /// or that it was deleted, and the marks, as far as a snapshot from `low` on needs them.
+    pub(crate) fn content<E>(
+        &self,
+        range: &KeyRange,
+        low: Timestamp,
+        mut each: impl FnMut(NodeItem<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for mark in self.marks.iter().filter(|mark| mark.at > low && mark.range.overlaps(range)) {
+            each(NodeItem::Mark(mark.kind, mark.range.intersection(range), mark.at))?;
+        }
+        for cell in self.cells.range(self.cells.covered(range)) {
+            if cell.newest.is_some() || cell.at > low {
+                each(NodeItem::Version { key: cell.key, at: covered(cell.at, low), value: cell.newest })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether there are copies of cells, beyond its fence, in a range.
+    fn has_copies(&self, fence: &KeyRange, range: &KeyRange) -> bool {
+        self.cells.range(self.cells.covered(range)).any(|cell| !fence.contains(cell.key))
+    }
+
+    /// Whether copies of cells that have moved away are left in a range.
+    pub(crate) fn has_copies_in(&self, range: &KeyRange) -> bool {
+        self.shape().is_some_and(|shape| self.has_copies(&shape.fence, range))
+    }
+
+    /// Takes over content of another group.
+    ///
+    /// A node that existed before has no copies of cells in what is added to its fence, unless in
+    /// replay: they had been collected when the transaction was prepared.
+    pub(crate) fn adopt(&mut self, floor: Timestamp, items: NodeItems<'_>) {
+        if let [.., (_, Some(before)), (_, Some(now))] = &self.shapes[..] {
+            let (before, now) = (Arc::clone(before), Arc::clone(now));
+            if self.has_copies(&before.fence, &now.fence) {
+                self.cells.remove_copies(|key| now.fence.contains(key) && !before.fence.contains(key));
+            }
+        }
+        self.floor = self.floor.max(floor);
+        for item in items.iter() {
+            match item {
+                NodeItem::Version { key, at, value } => drop(self.put(at, key, value)),
+                NodeItem::Mark(kind, range, at) => self.mark(RangeMark { kind, range, at }),
+                // The content was checked: it has nothing else.
+                _ => {}
+            }
+        }
     }
 
     /// Adds a part from a checkpoint. Returns its time.
@@ -139,6 +193,10 @@ impl Node {
             NodeItem::Move(range, to) => {
                 self.moves.push_back((range, to));
                 COVERED
+            }
+            NodeItem::Floor(at) => {
+                self.floor = at;
+                at
             }
             NodeItem::Mark(kind, range, at) => {
                 self.marks.push_back(RangeMark { kind, range, at });

@@ -5,7 +5,7 @@ use crate::{
     cell::{VersionRef, VersionValue},
     snapshots::Readable,
 };
-use yesquel_model::{NodeId, ServerId, Timestamp, TxnId};
+use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TxnId};
 use yesquel_wire::{LargeValue, NodeKind, ValueOwner};
 
 impl Node {
@@ -15,6 +15,20 @@ impl Node {
         let is_remote = LargeValue::decode(location).is_ok_and(|large| large.server != self.id.server);
         self.has_remote |= is_remote;
         is_remote
+    }
+
+    /// The long values to which versions of cells in a range refer.
+    pub(crate) fn long_values_in(&self, range: &KeyRange) -> Vec<LargeValue> {
+        let versions = self.cells.range(self.cells.covered(range)).flat_map(|cell| cell.versions());
+        let long = versions.filter_map(|(_, value)| value.filter(|value| value.is_large));
+        long.filter_map(|value| LargeValue::decode(value.bytes).ok()).collect()
+    }
+
+    /// Whether a version of a cell in a range refers to a long value.
+    pub(crate) fn has_long_values(&self, range: &KeyRange) -> bool {
+        let is_long =
+            |(_, value): (Timestamp, Option<VersionValue<'_>>)| value.is_some_and(|value| value.is_large);
+        self.cells.range(self.cells.covered(range)).any(|cell| cell.versions().any(is_long))
     }
 
     /// The owner that it names as the first node of a long value.

@@ -5,7 +5,7 @@ use super::{NodeStore, TreeEnd};
 use crate::{node::Node, snapshots::Readable};
 use rustc_hash::FxHashSet;
 use std::collections::{BTreeMap, BTreeSet};
-use yesquel_model::{LocalId, NodeId, Timestamp, TreeId, TxnId};
+use yesquel_model::{KeyRange, LocalId, NodeId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{LargeValue, NodeKind, ValueOwner};
 
 /// Nodes that a search visits at most; a deeper tree is damaged.
@@ -194,7 +194,7 @@ impl NodeStore {
         if let Some(TreeEnd::Dropped(at)) = self.tree_end(root.tree) {
             return LeafSearch::NoTree(Some(at));
         }
-        let Some(mut node) = self.get(root) else { return LeafSearch::NoTree(None) };
+        let Some(mut node) = self.get(root) else { return self.local_leaf_of(root.tree, key) };
         for _ in 0..DEPTH_MAX {
             let Some(shape) = node.shape() else { return LeafSearch::Lost };
             match shape.kind {
@@ -206,12 +206,25 @@ impl NodeStore {
                 Ok(child) => child.and_then(|bits| bits.try_into().ok()).map(u128::from_le_bytes),
                 Err(undecided) => return LeafSearch::Prepared(undecided.0),
             };
-            match child.and_then(|bits| self.get(NodeId::from_bits(bits))) {
+            let Some(child) = child.map(NodeId::from_bits) else { return LeafSearch::Lost };
+            match self.get(child) {
                 Some(child) => node = child,
+                None if child.server != root.server => return self.local_leaf_of(root.tree, key),
                 None => return LeafSearch::Lost,
             }
         }
         LeafSearch::Lost
+    }
+
+    /// Searches the leaf of a key among the leaves here, for a tree whose root or inner nodes lead to
+    /// other groups. Rare: visits all nodes.
+    fn local_leaf_of(&self, tree: TreeId, key: &[u8]) -> LeafSearch<'_> {
+        let holds = |node: &&Node| {
+            let shape = node.shape().filter(|shape| shape.kind == NodeKind::Leaf);
+            node.id.tree == tree && shape.is_some_and(|shape| shape.fence.contains(key))
+        };
+        // A leaf with a cell of a long value never goes to another group.
+        self.iter().find(holds).map_or(LeafSearch::NoTree(None), LeafSearch::Found)
     }
 
     /// Pieces of long values that no readable snapshot finds: those of versions that are, or could
@@ -231,6 +244,17 @@ impl NodeStore {
             });
         }
         pieces
+    }
+
+    /// Removes the long values here to which versions in a range refer, which moves to another group.
+    /// There are none but in replay: when the move was prepared, all such versions had been collected.
+    pub(super) fn remove_unseen_values(&mut self, id: NodeId, range: &KeyRange) {
+        let unseen = self.get(id).map(|node| node.long_values_in(range)).unwrap_or_default();
+        for piece in unseen.iter().flat_map(|large| large.ids(id.tree)) {
+            if self.is_value_node(piece) && !self.is_foreign(piece) {
+                self.remove_piece(piece);
+            }
+        }
     }
 
     /// Removes pieces of long values that no cell refers to.

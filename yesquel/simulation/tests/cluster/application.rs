@@ -35,6 +35,12 @@ fn spread<const SERVERS: usize>(tree: Tree, key: &[u8]) -> ServerId {
 const VALUE_PLACEMENTS: [ValuePlacement; SERVERS_MAX] =
     [spread::<1>, spread::<2>, spread::<3>, spread::<4>, spread::<5>, spread::<6>, spread::<7>, spread::<8>];
 
+/// The groups at which the leaves of the tree in a slot may be: those of one tree in three stay at the
+/// group of the root.
+pub(crate) fn groups_of(slot: usize, servers: usize) -> Vec<ServerId> {
+    if slot.is_multiple_of(3) { Vec::new() } else { (0..servers as u16).map(ServerId).collect() }
+}
+
 struct TreeClients {
     cluster: SharedCluster,
     workload: SharedWorkload,
@@ -47,7 +53,8 @@ impl Application for TreeClients {
         Box::pin(async move {
             let trees = Trees::new(Client::new(network, 1_000_000));
             for slot in 0..SLOTS {
-                let tree = trees.create(ServerId((slot % servers) as u16)).await.unwrap();
+                let own = ServerId((slot % servers) as u16);
+                let tree = trees.create_over(own, &groups_of(slot, servers)).await.unwrap();
                 let mut workload = workload.borrow_mut();
                 workload.slots.push(tree);
                 workload.history.on_created(tree);
@@ -76,10 +83,13 @@ impl Application for TreeClients {
     fn background(&self, server: usize, transport: LocalTransport, client: u64) -> Option<TaskFuture> {
         let (cluster, workload) = (Rc::clone(&self.cluster), Rc::clone(&self.workload));
         Some(Box::pin(maintain(cluster, server, transport, client, move |step| {
-            let counts = &mut workload.borrow_mut().counts;
+            let mut workload = workload.borrow_mut();
+            workload.history.has_departures |= step == MaintenanceStep::SplitAway;
+            let counts = &mut workload.counts;
             match step {
                 MaintenanceStep::Split => counts.splits += 1,
                 MaintenanceStep::LoadSplit => counts.load_splits += 1,
+                MaintenanceStep::SplitAway => counts.splits_away += 1,
                 MaintenanceStep::Removal => counts.removals += 1,
             }
         })))

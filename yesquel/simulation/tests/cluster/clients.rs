@@ -1,6 +1,7 @@
 //! The tasks of the clients: transactions on trees, one after the other.
 
 use crate::{
+    application::groups_of,
     reference::{Effect, End, Seen},
     steps::{Act, SLOTS, Value},
     workload::{SharedWorkload, Workload},
@@ -133,7 +134,7 @@ impl<'a> Worker<'a> {
     fn saw(&mut self, tree: Tree, seen: Result<Seen, TreeError>) -> Result<(), TreeError> {
         let open = self.open();
         let (attempt, snapshot) = (open.attempt, open.txn.snapshot());
-        let is_floating = snapshot.is_none() && open.txn.used_watched() > 0;
+        let floating = open.txn.used_at();
         let has_asked = open.txn.asked() > open.asked;
         let history = &mut self.workload().history;
         let (seen, done) = match seen {
@@ -143,14 +144,15 @@ impl<'a> Worker<'a> {
                 (is_missing.then_some(Seen::NoTree(tree)), Err(error))
             }
         };
-        if is_floating {
-            history.on_floating(attempt, tree.root().server);
+        if let Some(server) = floating {
+            history.on_floating(attempt, server);
         }
         if let Some(seen) = seen {
             history.on_read(attempt, snapshot, seen);
             // The server's later commits are above the snapshot.
-            if has_asked && let Some(snapshot) = snapshot {
-                history.on_answer(tree.root().server, snapshot);
+            let asked = history.attempts[attempt].asked.filter(|_| has_asked);
+            if let (Some(server), Some(snapshot)) = (asked, snapshot) {
+                history.on_answer(server, snapshot);
             }
         }
         done
@@ -383,13 +385,13 @@ impl<'a> Worker<'a> {
         }
         let Some(old) = self.tree(slot) else { return Ok(()) };
         let new = self.trees.new_tree(ServerId((server % self.servers) as u16)).await?;
-        let key = key(number);
+        let (key, servers) = (key(number), self.servers);
         let open = self.open();
         // A rollback to an earlier savepoint would remove the new tree.
         open.savepoint = None;
         open.replaced = Some((slot, new));
-        open.txn.drop_tree(old);
-        open.txn.create_tree(new);
+        open.txn.drop_tree(old, &groups_of(slot, servers));
+        open.txn.create_tree(new, &groups_of(slot, servers));
         open.txn.put(new, &key, &value.bytes())?;
         self.effects(|effects, _| {
             effects.extend([Effect::Drop(old), Effect::Create(new), Effect::Write(new, key, Some(value))]);
@@ -433,10 +435,7 @@ impl<'a> Worker<'a> {
                     workload.counts.drops += 1;
                 }
                 workload.counts.committed += 1;
-                let effects = &workload.history.attempts[attempt].effects;
-                let several = effects
-                    .iter()
-                    .any(|effect| effect.tree().root().server != effects[0].tree().root().server);
+                let several = workload.history.attempts[attempt].has_several_servers();
                 workload.counts.of_several += u64::from(several);
                 End::Committed(at)
             }

@@ -52,9 +52,9 @@ impl<'a> FloatingReads<'a> {
             let is_acknowledged = |other| places.get(other).is_some_and(|place| *place < first.commits);
             let mut seen = None;
             for (_, other) in later.iter().filter(|(_, other)| is_acknowledged(other)) {
-                let here = sent[*other].iter().filter(|effect| effect.tree().root().server == *server);
-                for effect in here {
-                    apply(seen.get_or_insert_with(|| state.clone()), effect);
+                let here = |effect| history.attempts[*other].sent_there(*server, effect);
+                for effect in sent[*other].iter().flat_map(here) {
+                    apply(seen.get_or_insert_with(|| state.clone()), &effect);
                 }
             }
             let state = seen.as_ref().unwrap_or(state);

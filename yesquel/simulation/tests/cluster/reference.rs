@@ -8,10 +8,10 @@ use std::{
     fmt,
 };
 use yesquel_client::{CommitError, RequestError};
-use yesquel_model::{Conflict, Key, KeyRange, Refusal, ServerId, Timestamp, TxnId};
+use yesquel_model::{Conflict, Key, KeyRange, Refusal, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_simulation::{LogFact, outcomes};
 use yesquel_tree::{Tree, TreeError};
-use yesquel_wire::Request;
+use yesquel_wire::{Request, WriteOperation};
 
 /// The effect of a transaction on a tree.
 #[derive(Debug, Clone, PartialEq)]
@@ -86,6 +86,10 @@ pub(crate) struct Attempt {
     pub(crate) first: FirstRead,
     /// The server whose watched leaves it has used before it had a snapshot.
     pub(crate) floating: Option<ServerId>,
+    /// The server that it has asked last.
+    pub(crate) asked: Option<ServerId>,
+    /// What its last commit has sent to each server.
+    sent_to: Vec<(ServerId, TreeId, KeyRange)>,
 }
 
 /// What clients know before a transaction reads.
@@ -98,6 +102,29 @@ pub(crate) struct FirstRead {
 }
 
 impl Attempt {
+    /// Whether its commit was sent to several servers.
+    pub(crate) fn has_several_servers(&self) -> bool {
+        self.sent_to.iter().any(|(server, ..)| *server != self.sent_to[0].0)
+    }
+
+    /// The part of an effect that its commit has sent to a server.
+    pub(crate) fn sent_there(&self, server: ServerId, effect: &Effect) -> Vec<Effect> {
+        let tree = effect.tree().root().tree;
+        let there = self.sent_to.iter().filter(|(to, of, _)| (*to, *of) == (server, tree));
+        match effect {
+            Effect::Write(_, key, _) => {
+                there.filter(|(.., range)| range.contains(key)).map(|_| effect.clone()).take(1).collect()
+            }
+            Effect::Clear(tree, range) => {
+                let parts = there.filter(|(.., part)| part.overlaps(range));
+                parts.map(|(.., part)| Effect::Clear(*tree, part.intersection(range))).collect()
+            }
+            Effect::Drop(_) | Effect::Create(_) | Effect::Guard(..) => {
+                there.map(|_| effect.clone()).take(1).collect()
+            }
+        }
+    }
+
     /// The effects that its commit sends: not those that it has overwritten itself, except that keys
     /// had to be absent.
     fn sent(&self) -> Vec<Effect> {
@@ -236,6 +263,9 @@ pub(crate) struct History {
     acknowledged: BTreeMap<ServerId, Timestamp>,
     /// Transactions whose commit was acknowledged, in that order.
     pub(crate) committed: Vec<usize>,
+    /// Parts of leaves have gone to other groups. Writers wait meanwhile, some as long as those that wait
+    /// for a client that is gone.
+    pub(crate) has_departures: bool,
 }
 
 impl History {
@@ -249,6 +279,7 @@ impl History {
             current: BTreeMap::new(),
             acknowledged: BTreeMap::new(),
             committed: Vec::new(),
+            has_departures: false,
         }
     }
 
@@ -274,6 +305,8 @@ impl History {
             watches,
             first,
             floating,
+            asked: None,
+            sent_to: Vec::new(),
         });
         self.current.insert(task, self.attempts.len() - 1);
         self.attempts.len() - 1
@@ -290,7 +323,7 @@ impl History {
         if attempt.effects.iter().any(Effect::is_long) {
             return;
         }
-        let mut servers = attempt.effects.iter().map(|effect| effect.tree().root().server);
+        let mut servers = attempt.sent_to.iter().map(|(server, ..)| *server);
         // Of several participants, one may not have applied the commit yet, nor its clock.
         if let Some(server) = servers.next().filter(|server| servers.all(|other| other == *server)) {
             let acknowledged = self.acknowledged.entry(server).or_default();
@@ -330,8 +363,23 @@ impl History {
         let Some(attempt) = self.current.get(&task).map(|attempt| &mut self.attempts[*attempt]) else {
             return;
         };
+        if let Request::Read { .. } = request {
+            attempt.asked = Some(server);
+        }
         match request {
-            Request::Commit { txn, .. } | Request::Prepare { txn, .. } => attempt.txns.push(*txn),
+            Request::Commit { txn, operations, .. } | Request::Prepare { txn, operations, .. } => {
+                if attempt.txns.last() != Some(txn) {
+                    attempt.txns.push(*txn);
+                    attempt.sent_to.clear();
+                }
+                attempt.sent_to.extend(operations.iter().map(|operation| {
+                    let range = match &operation.write {
+                        WriteOperation::DeleteRange(range) => range.clone(),
+                        write => write.key().map_or_else(KeyRange::all, KeyRange::single),
+                    };
+                    (server, operation.node.tree, range)
+                }));
+            }
             // The server that sets the snapshot has applied all its commits.
             Request::Read { snapshot: None, .. }
                 if attempt.end == End::Open && !self.disk_failures.contains(&server) =>
@@ -531,6 +579,7 @@ impl History {
             }
             // Its client has ended the watches of leaves that it has used, to watch others.
             Refusal::SnapshotTooOld { .. } if attempt.floating.is_some() => {}
+            Refusal::GivenUp(_) if self.has_departures => {}
             Refusal::GivenUp(_)
             | Refusal::SnapshotTooOld { .. }
             | Refusal::TooFarAhead(_)

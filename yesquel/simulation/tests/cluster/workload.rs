@@ -26,21 +26,25 @@ pub(crate) struct WorkCounts {
     pub(crate) unknown: u64,
     pub(crate) splits: u64,
     pub(crate) load_splits: u64,
+    /// Splits with leaves at other groups.
+    pub(crate) splits_away: u64,
     pub(crate) removals: u64,
     pub(crate) drops: u64,
 }
 
 impl WorkCounts {
     /// All counts.
-    pub(crate) fn all(&self) -> [u64; 7] {
-        let WorkCounts { committed, of_several, unknown, splits, load_splits, removals, drops } = *self;
-        [committed, of_several, unknown, splits, load_splits, removals, drops]
+    pub(crate) fn all(&self) -> [u64; 8] {
+        let WorkCounts { committed, of_several, unknown, splits, load_splits, splits_away, removals, drops } =
+            *self;
+        [committed, of_several, unknown, splits, load_splits, splits_away, removals, drops]
     }
 
     /// Adds the counts of another run.
     pub(crate) fn add(&mut self, other: &WorkCounts) {
-        let WorkCounts { committed, of_several, unknown, splits, load_splits, removals, drops } = self;
-        let own = [committed, of_several, unknown, splits, load_splits, removals, drops];
+        let WorkCounts { committed, of_several, unknown, splits, load_splits, splits_away, removals, drops } =
+            self;
+        let own = [committed, of_several, unknown, splits, load_splits, splits_away, removals, drops];
         own.into_iter().zip(other.all()).for_each(|(sum, more)| *sum += more);
     }
 }

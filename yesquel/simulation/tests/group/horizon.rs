@@ -25,6 +25,7 @@ fn a_horizon_is_reported_when_its_record_is_on_disk() {
         epoch: GroupEpoch::FIRST,
         address: Box::default(),
         directory: 0,
+        load: None,
     };
     group.core.end_report(group.now, group.now, &report.encode());
     // Horizons rise once a second at most.

@@ -30,5 +30,6 @@ mod secured;
 mod seeks;
 mod servers;
 mod several_groups;
+mod spread_leaves;
 mod staleness;
 mod watches;

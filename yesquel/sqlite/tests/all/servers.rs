@@ -1,7 +1,9 @@
 //! Several servers in the test's process.
 
 use rusqlite::Connection;
-use yesquel::{Address, EngineSettings, ListenOptions, LogOptions, PeerOptions, Server, ServerId};
+use yesquel::{
+    Address, EngineSettings, LeafPlacement, ListenOptions, LogOptions, PeerOptions, Server, ServerId,
+};
 
 /// Servers by TCP that know each other. The first one has the home group.
 pub(crate) struct Cluster {
@@ -23,6 +25,10 @@ impl Cluster {
     }
 
     pub(crate) fn start_with(settings: EngineSettings) -> Cluster {
+        Cluster::start_placing(settings, LeafPlacement::default())
+    }
+
+    pub(crate) fn start_placing(settings: EngineSettings, placement: LeafPlacement) -> Cluster {
         assert!(yesquel_sqlite::is_linked());
         let addresses = free_addresses::<3>();
         let start = |server: u16| {
@@ -31,6 +37,7 @@ impl Cluster {
             let listen = ListenOptions {
                 addresses: vec![addresses[usize::from(server)].clone()],
                 peers: PeerOptions { servers, ..PeerOptions::default() },
+                placement,
                 ..ListenOptions::default()
             };
             let settings = EngineSettings { server: ServerId(server), ..settings };

@@ -1,7 +1,7 @@
 //! Check of the cells of one node.
 
 use super::fault::TreeFault;
-use yesquel_model::{Key, KeyRange, LocalId, NodeId};
+use yesquel_model::{Key, KeyRange, LocalId, NodeId, ServerId};
 use yesquel_wire::{CellValue, Cells, LargeValue, NodeKind};
 
 /// Cell that refers to a long value.
@@ -9,6 +9,8 @@ use yesquel_wire::{CellValue, Cells, LargeValue, NodeKind};
 pub(super) struct LargeCell {
     pub(super) key: Key,
     pub(super) large: LargeValue,
+    /// Group of the leaf, which owns the value.
+    pub(super) owner: ServerId,
 }
 
 /// What one part of a node holds.
@@ -88,7 +90,7 @@ impl CellCheck {
             _ if self.is_inner => faults.push(TreeFault::Link { node, key: key.into() }),
             CellValue::Large(large) => {
                 found.keys += 1;
-                found.larges.push(LargeCell { key: key.into(), large });
+                found.larges.push(LargeCell { key: key.into(), large, owner: node.server });
             }
             CellValue::Bytes(_) | CellValue::Length(_) => found.keys += 1,
         }
@@ -126,7 +128,7 @@ fn is_child(parent: NodeId, child: NodeId) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use yesquel_model::{ServerId, TreeId};
+    use yesquel_model::TreeId;
     use yesquel_wire::{Answer, AnswerWriter, Answers, ByteWriter};
 
     const NODE: NodeId = NodeId { tree: TreeId::MAX, server: ServerId(3), local: LocalId(0x1_0000) };

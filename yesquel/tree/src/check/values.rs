@@ -66,7 +66,7 @@ impl<T: Transport> TreeCheck<'_, T> {
             self.counts.long_values += 1;
             let nodes = cell.large.ids(self.tree.root.tree).map(ValueQuestion::Pieces);
             let first = cell.large.first_node(self.tree.root.tree);
-            let (server, nodes_of) = (self.tree.root.server, cell.large.nodes());
+            let (server, nodes_of) = (cell.owner, cell.large.nodes());
             let owner = ValueOwner { server, nodes: nodes_of, key: cell.key.clone() };
             let owner =
                 owner.attributes().into_iter().map(|(id, value)| ValueQuestion::Owner(first, id, value));
@@ -98,7 +98,7 @@ impl<T: Transport> TreeCheck<'_, T> {
         let reply = self.read(server, &questions).await?;
         let mut answers = reply.answers().ok_or(RequestError::UnexpectedAnswer)?.iter();
         for (at, question) in batch {
-            let (LargeCell { key, large }, node) = (&cells[*at], question.node());
+            let (LargeCell { key, large, .. }, node) = (&cells[*at], question.node());
             let answer = answers.next().ok_or(RequestError::UnexpectedAnswer)?;
             let fault = match (question, answer) {
                 (ValueQuestion::Pieces(_), Answer::Cells(cells)) => {

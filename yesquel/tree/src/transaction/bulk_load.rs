@@ -9,7 +9,7 @@ use crate::{
 };
 use std::{collections::BTreeMap, mem, ops::Bound};
 use yesquel_client::{CommitError, ReadView};
-use yesquel_model::{Key, NodeId, Refusal, Timestamp};
+use yesquel_model::{Key, NodeId, Refusal, ServerId, Timestamp};
 use yesquel_transport::Transport;
 
 /// Bytes sent in one commit. The server processes nothing else meanwhile.
@@ -18,23 +18,30 @@ const COMMIT_BYTES: usize = 1 << 20;
 const FLUSHES_PER_LIMIT: usize = 8;
 
 impl<'a, T: Transport> TreeTransaction<'a, T> {
-    /// Creates an empty tree, named by [`Trees::new_tree`].
-    pub fn create_tree(&mut self, tree: Tree) {
-        self.make(tree, None);
+    /// Creates an empty tree, named by [`Trees::new_tree`], whose leaves may be at some groups; at none:
+    /// all are at the group of the root.
+    pub fn create_tree(&mut self, tree: Tree, groups: &[ServerId]) {
+        self.make(tree, groups, None);
     }
 
     /// Creates an empty tree that may be bulk loaded. Later users of the list clean up loads whose
     /// transaction can [no longer commit](Trees::is_snapshot_readable).
-    pub fn create_bulk_loaded_tree(&mut self, tree: Tree, registration: LoadRegistration) {
-        self.make(tree, Some(registration));
+    pub fn create_bulk_loaded_tree(
+        &mut self,
+        tree: Tree,
+        groups: &[ServerId],
+        registration: LoadRegistration,
+    ) {
+        self.make(tree, groups, Some(registration));
     }
 
-    fn make(&mut self, tree: Tree, registration: Option<LoadRegistration>) {
+    fn make(&mut self, tree: Tree, groups: &[ServerId], registration: Option<LoadRegistration>) {
         let flush_bytes = self.trees.bulk_load_bytes();
         let bulk_loads = self.bulk_loads.get_or_insert_with(|| Box::new(BulkLoads::new(flush_bytes)));
         let (root, savepoints) = (tree.root, self.undo_log.count());
         bulk_loads.trees.push(CreatedTree {
             root,
+            groups: groups.into(),
             registration,
             savepoints,
             pending_bytes: 0,
@@ -45,10 +52,10 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
         self.note_created(root);
     }
 
-    /// Roots of trees that the commit creates.
-    pub(crate) fn trees_to_create(&self) -> impl Iterator<Item = NodeId> {
+    /// Roots of trees that the commit creates, and the groups of their leaves.
+    pub(crate) fn trees_to_create(&self) -> impl Iterator<Item = (NodeId, &[ServerId])> {
         let created = self.bulk_loads.iter().flat_map(|bulk_loads| &bulk_loads.trees);
-        created.filter(|created| !created.is_flushed()).map(|created| created.root)
+        created.filter(|created| !created.is_flushed()).map(|created| (created.root, &*created.groups))
     }
 
     /// Returns whether the commit creates the tree.
@@ -110,7 +117,7 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
         let Some(place) = bulk_loads.trees.iter().rposition(|created| created.root == root) else { return };
         let created = bulk_loads.trees.remove(place);
         if let (Some(_), Some(registration)) = (created.empty_from, created.registration) {
-            bulk_loads.abandoned.push((root, registration));
+            bulk_loads.abandoned.push((root, created.groups, registration));
         }
         if let Some(writes) = self.writes.get_mut(&root) {
             writes.clear();
@@ -247,16 +254,17 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
 
     /// Creates a tree and registers it in its list.
     async fn register(&mut self, root: NodeId) -> Result<(), TreeError> {
-        let registration =
-            self.bulk_loads.as_ref().and_then(|bulk_loads| bulk_loads.of(root)?.registration.clone());
-        let Some(LoadRegistration { list, key }) = registration else { return Ok(()) };
+        let created = self.bulk_loads.as_ref().and_then(|bulk_loads| bulk_loads.of(root));
+        let registered =
+            created.and_then(|created| Some((created.groups.clone(), created.registration.clone()?)));
+        let Some((groups, LoadRegistration { list, key })) = registered else { return Ok(()) };
         if self.view.snapshot.is_none() {
             // Others need this snapshot to tell whether the transaction can still commit.
             self.stored(list, &key).await?;
         }
         let snapshot = self.view.snapshot.unwrap_or_default();
         let mut first = TreeTransaction::new(self.trees);
-        first.create_tree(Tree::at(root));
+        first.create_tree(Tree::at(root), &groups);
         first.put(list, &key, &UnfinishedLoad { tree: Tree::at(root), snapshot }.encode())?;
         let at = first.commit().await?;
         self.note_flushed(root, at, None);
@@ -294,17 +302,19 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
     pub async fn settle_bulk_loads(&mut self, is_committed: bool) -> Result<(), TreeError> {
         let Some(bulk_loads) = self.bulk_loads.take() else { return Ok(()) };
         let mut last = TreeTransaction::new(self.trees);
-        let dropped =
-            bulk_loads.abandoned.into_iter().map(|(root, registration)| (root, registration, false));
+        let dropped = bulk_loads.abandoned.into_iter();
+        let dropped = dropped.map(|(root, groups, registration)| (root, groups, registration, false));
+        let is_dropped = |root: NodeId| self.drops.iter().any(|dropped| dropped.root == root);
         let created = bulk_loads.trees.into_iter().filter(|created| created.is_flushed());
         let created = created.filter_map(|created| {
-            Some((created.root, created.registration?, is_committed && !self.drops.contains(&created.root)))
+            let is_kept = is_committed && !is_dropped(created.root);
+            Some((created.root, created.groups, created.registration?, is_kept))
         });
         let mut any = false;
-        for (root, LoadRegistration { list, key }, is_kept) in created.chain(dropped) {
+        for (root, groups, LoadRegistration { list, key }, is_kept) in created.chain(dropped) {
             any = true;
             if !is_kept {
-                last.drop_tree(Tree::at(root));
+                last.drop_tree(Tree::at(root), &groups);
             }
             last.delete(list, &key)?;
         }

@@ -1,19 +1,20 @@
 //! Commit of a transaction: sends its writes to the leaves that the cache names, and again where
 //! one was wrong.
 
-use super::TreeTransaction;
+use super::{DroppedTree, TreeTransaction};
 use crate::{
     Tree, TreeError,
+    attributes::encode_groups,
     cache::{Goal, Guess},
-    large::{LargeValues, operations_of},
+    large::{LargeValues, PlacedValue, operations_of},
     split::Split,
     write::BufferedWrite,
 };
 use std::{borrow::Cow, collections::BTreeMap};
 use yesquel_client::{CommitError, StagedWrites, Writes};
-use yesquel_model::{Conflict, Key, KeyRange, NodeId, Refusal, ServerId, Timestamp, limits};
+use yesquel_model::{Conflict, Key, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, limits};
 use yesquel_transport::Transport;
-use yesquel_wire::{LargeValue, NewNode, NodeKind, NodeOperation, WriteOperation};
+use yesquel_wire::{Attribute, GROUPS_ATTRIBUTE, NewNode, NodeKind, NodeOperation, WriteOperation};
 
 /// Maximum number of times a commit is sent again because a key has moved.
 const MOVES_MAX: usize = 1000;
@@ -28,7 +29,8 @@ impl<T: Transport> TreeTransaction<'_, T> {
             for (key, write) in writes {
                 let length = write.value.as_ref().map_or(0, |value| value.len());
                 if length > limits::CELL_VALUE_BYTES_MAX {
-                    let large = self.trees.name(Tree::at(*root), key, length).await?;
+                    let owner = self.trees.leaf(*root, key).server;
+                    let large = self.trees.name(Tree::at(*root), key, length as u64, owner).await?;
                     larges.insert((*root, key.clone()), large);
                 }
             }
@@ -44,7 +46,7 @@ impl<T: Transport> TreeTransaction<'_, T> {
     pub(super) async fn commit_staged(
         &self,
         snapshot: Option<Timestamp>,
-        larges: &LargeValues,
+        larges: &mut LargeValues,
         staging: &mut StagedWrites,
     ) -> Result<Timestamp, TreeError> {
         let client = &self.trees.client;
@@ -58,6 +60,12 @@ impl<T: Transport> TreeTransaction<'_, T> {
                 client.unstage(spent).await;
             }
             let (writes, goals) = self.addressed(&splits, &found, larges);
+            if let Some(placed) = self.place_again(&goals, larges).await? {
+                *larges = placed;
+                let misplaced = std::mem::replace(staging, self.stage(larges).await?);
+                client.unstage(misplaced).await;
+                continue;
+            }
             let outcome = client.commit_staged(snapshot, &writes, staging).await;
             let (server, operation, refusal) = match outcome {
                 Ok(at) => {
@@ -91,7 +99,8 @@ impl<T: Transport> TreeTransaction<'_, T> {
                     }
                 }
                 (Refusal::Full(leaf), _) => {
-                    splits.push(self.trees.own_split(&mut snapshot, leaf).await?);
+                    let root = goals.iter().find(|goal| goal.leaf == leaf).map_or(leaf, |goal| goal.root);
+                    splits.push(self.trees.own_split(&mut snapshot, leaf, root.server).await?);
                 }
                 // The nodes of large values disappear with their tree only.
                 (Refusal::Moved(node), None) if operation.is_some() => {
@@ -105,6 +114,31 @@ impl<T: Transport> TreeTransaction<'_, T> {
         }
         let tree = self.writes.keys().next().map_or_else(Default::default, |root| root.tree);
         Err(TreeError::Damaged(tree, "its keys move faster than they can be followed"))
+    }
+
+    /// Names large values anew whose leaves are at other groups than expected, because the group of its
+    /// leaf owns a value. `None`: there are none.
+    async fn place_again(
+        &self,
+        goals: &[Addressed<'_>],
+        larges: &LargeValues,
+    ) -> Result<Option<LargeValues>, TreeError> {
+        if larges.is_empty() {
+            return Ok(None);
+        }
+        let mut placed = None;
+        // Of a tree that is dropped, nothing remains.
+        let remains = |goal: &&Addressed<'_>| !self.drops.iter().any(|dropped| dropped.root == goal.root);
+        for Addressed { root, key, leaf } in goals.iter().filter(remains) {
+            let of = (*root, Key::from(&**key));
+            if let Some(PlacedValue { large, .. }) =
+                larges.get(&of).filter(|known| known.owner != leaf.server)
+            {
+                let named = self.trees.name(Tree::at(*root), key, large.length, leaf.server).await?;
+                placed.get_or_insert_with(|| larges.clone()).insert(of, named);
+            }
+        }
+        Ok(placed)
     }
 
     /// Finds the leaf of an operation, regardless of the cached answer.
@@ -145,9 +179,14 @@ impl<T: Transport> TreeTransaction<'_, T> {
                 None => guess,
             }
         };
-        for root in self.trees_to_create() {
+        for (root, groups) in self.trees_to_create() {
             let new = NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() };
             writes.push(&NodeOperation { node: root, write: WriteOperation::Create(new) });
+            if let Some(groups) = encode_groups(groups) {
+                let write = WriteOperation::Set(Attribute { id: GROUPS_ATTRIBUTE, value: Some(&groups) });
+                writes.push(&NodeOperation { node: root, write });
+                goals.push(Addressed { root, key: Cow::default(), leaf: root });
+            }
             goals.push(Addressed { root, key: Cow::default(), leaf: root });
         }
         let ranges = self.ranges.iter().map(|(root, range)| ((root, range), true));
@@ -191,7 +230,7 @@ impl<T: Transport> TreeTransaction<'_, T> {
                 };
                 // Mostly there are none.
                 let large = if larges.is_empty() { None } else { larges.get(&(*root, key.clone())) };
-                let large = large.map(LargeValue::encode);
+                let large = large.map(|placed| placed.large.encode());
                 let write = match (value, &large) {
                     (_, Some(large)) => {
                         WriteOperation::Put { key, value: large, expect: *expect, is_large: true }
@@ -205,9 +244,13 @@ impl<T: Transport> TreeTransaction<'_, T> {
                 goals.push(Addressed { root: *root, key: Cow::Borrowed(key), leaf });
             }
         }
-        for root in self.drops.iter().filter(|root| !self.is_bulk_loaded(**root)) {
-            writes.push(&NodeOperation { node: *root, write: WriteOperation::DropTree });
-            goals.push(Addressed { root: *root, key: Cow::default(), leaf: *root });
+        for DroppedTree { root, groups } in self.drops.iter().filter(|own| !self.is_bulk_loaded(own.root)) {
+            let others = groups.iter().filter(|group| **group != root.server);
+            let others = others.map(|group| NodeId { server: *group, local: LocalId::ALL, ..*root });
+            for node in std::iter::once(*root).chain(others) {
+                writes.push(&NodeOperation { node, write: WriteOperation::DropTree });
+                goals.push(Addressed { root: *root, key: Cow::default(), leaf: node });
+            }
         }
         // Last: the written cells are checked first and then move with the rest of the leaf.
         splits.iter().flat_map(Split::operations).for_each(|operation| writes.push(&operation));
@@ -217,8 +260,8 @@ impl<T: Transport> TreeTransaction<'_, T> {
 
 /// Returns the number of operations of large values at a server, which come first.
 fn staged_operations(larges: &LargeValues, server: ServerId) -> u64 {
-    let here = larges.iter().filter(|(_, large)| large.server == server);
-    here.map(|((_, key), large)| operations_of(large, key)).sum()
+    let here = larges.iter().filter(|(_, placed)| placed.large.server == server);
+    here.map(|((_, key), placed)| operations_of(&placed.large, key)).sum()
 }
 
 /// Leaves found, by root and least key.

@@ -14,7 +14,8 @@ use yesquel_seeds::{Random, check_steps};
 use yesquel_server::Time;
 use yesquel_transport::block_on;
 use yesquel_tree::{
-    LoadRegistration, Savepoint, Splitter, Tree, TreeError, TreeTransaction, Trees, UnfinishedLoad,
+    LoadRegistration, NoDepartures, Savepoint, Splitter, Tree, TreeError, TreeTransaction, Trees,
+    UnfinishedLoad,
 };
 
 const SERVER: ServerId = ServerId(0);
@@ -146,8 +147,11 @@ impl Run<'_> {
             Step::Create => {
                 let tree = block_on(self.others.new_tree(SERVER)).unwrap();
                 let key = tree.root().to_bits().to_be_bytes();
-                self.txn
-                    .create_bulk_loaded_tree(tree, LoadRegistration { list: self.list, key: key[..].into() });
+                self.txn.create_bulk_loaded_tree(
+                    tree,
+                    &[],
+                    LoadRegistration { list: self.list, key: key[..].into() },
+                );
                 self.world.push((tree, Some(State::new())));
             }
             Step::Get(tree, number) => {
@@ -226,7 +230,7 @@ impl Run<'_> {
             }
             Step::DropTree(tree) => {
                 if let Some(which) = self.pick(tree).filter(|which| *which > 0) {
-                    self.txn.drop_tree(self.world[which].0);
+                    self.txn.drop_tree(self.world[which].0, &[]);
                     self.world[which].1 = None;
                 }
             }
@@ -277,12 +281,12 @@ impl Run<'_> {
 
 fn split(server: &EmbeddedServer, trees: &Trees<EmbeddedServer>) {
     for node in server.with_engine(Engine::take_full) {
-        let SplitPlan { parts, mostly_obsolete } = server.with_engine(|engine| engine.split_plan(node));
+        let SplitPlan { parts, mostly_obsolete, .. } = server.with_engine(|engine| engine.split_plan(node));
         let split = block_on(Splitter::new(SERVER).split_into(trees, node, parts, mostly_obsolete)).unwrap();
         SPLITS.fetch_add(u64::from(split), Relaxed);
     }
     for node in server.with_engine(Engine::take_empty) {
-        block_on(Splitter::new(SERVER).remove(trees, node)).unwrap();
+        block_on(Splitter::new(SERVER).remove(trees, node, &NoDepartures)).unwrap();
     }
     server.with_engine(|engine| engine.audit()).unwrap();
 }
@@ -368,7 +372,7 @@ fn filled<'a>(trees: &'a Trees<EmbeddedServer>, list: Tree) -> (TreeTransaction<
     let mut txn = trees.begin();
     block_on(txn.get(list, b"")).unwrap();
     let tree = block_on(trees.new_tree(SERVER)).unwrap();
-    txn.create_bulk_loaded_tree(tree, LoadRegistration { list, key: b"t"[..].into() });
+    txn.create_bulk_loaded_tree(tree, &[], LoadRegistration { list, key: b"t"[..].into() });
     txn.put(tree, b"a", b"1").unwrap();
     assert!(txn.should_flush() && txn.has_flushed_nothing());
     block_on(txn.flush_bulk_loads()).unwrap();
@@ -410,7 +414,7 @@ fn writes_of_unknown_arrival_are_not_committed() {
     let (mut txn, tree) = filled(&own, list);
     // Another transaction drops the tree.
     let mut other = own.begin();
-    other.drop_tree(tree);
+    other.drop_tree(tree, &[]);
     block_on(other.commit()).unwrap();
     txn.put(tree, b"b", b"2").unwrap();
     let gone = Err(TreeError::NoTree(tree.root().tree));
@@ -446,7 +450,7 @@ fn a_tree_that_is_read_often_is_not_sent_early() {
     let mut txn = own.begin();
     let [looked_for, written] = [0, 1].map(|at| {
         let tree = block_on(own.new_tree(SERVER)).unwrap();
-        txn.create_bulk_loaded_tree(tree, LoadRegistration { list, key: [at][..].into() });
+        txn.create_bulk_loaded_tree(tree, &[], LoadRegistration { list, key: [at][..].into() });
         tree
     });
     for number in 0..1_000_u32 {

@@ -7,7 +7,9 @@ use yesquel_engine::{Engine, EngineSettings, SplitPlan};
 use yesquel_model::{KeyRange, LocalId, NodeId, ServerId};
 use yesquel_server::WallTime;
 use yesquel_transport::block_on;
-use yesquel_tree::{Splitter, Tree, TreeCheck, TreeCounts, TreeError, TreeFault, TreeTransaction, Trees};
+use yesquel_tree::{
+    NoDepartures, Splitter, Tree, TreeCheck, TreeCounts, TreeError, TreeFault, TreeTransaction, Trees,
+};
 use yesquel_wire::{
     Answer, Attribute, Expect, NewNode, NodeKind, NodeOperation, OWNER_ATTRIBUTE, WriteOperation,
     status::NodeStatus,
@@ -63,7 +65,7 @@ impl Place {
         loop {
             let full = self.server.with_engine(Engine::take_full);
             for node in &full {
-                let SplitPlan { parts, mostly_obsolete } =
+                let SplitPlan { parts, mostly_obsolete, .. } =
                     self.server.with_engine(|engine| engine.split_plan(*node));
                 block_on(splitter.split_into(&self.trees, *node, parts, mostly_obsolete)).unwrap();
             }
@@ -149,7 +151,7 @@ fn a_whole_tree_has_no_faults() {
     let splitter = Splitter::new(SERVER);
     for (leaf, range) in place.leaves() {
         if range.high.is_some_and(|high| *high < *key(KEYS)) {
-            block_on(splitter.remove(&place.trees, leaf)).unwrap();
+            block_on(splitter.remove(&place.trees, leaf, &NoDepartures)).unwrap();
         }
     }
     assert_eq!(place.check_at(&before), (vec![], counts));

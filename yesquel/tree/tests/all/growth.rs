@@ -41,7 +41,7 @@ impl Place {
         (0..100).find(|_| {
             let full = self.server.with_engine(Engine::take_full);
             for node in &full {
-                let SplitPlan { parts, mostly_obsolete } =
+                let SplitPlan { parts, mostly_obsolete, .. } =
                     self.server.with_engine(|engine| engine.split_plan(*node));
                 block_on(self.splitter.split_into(&self.trees, *node, parts, mostly_obsolete)).unwrap();
             }

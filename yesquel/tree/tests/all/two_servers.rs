@@ -273,7 +273,7 @@ fn a_long_value_for_a_dropped_tree_is_refused() {
     let trees = both.trees(1);
     let tree = block_on(trees.create(ServerId(0))).unwrap();
     let mut txn = trees.begin();
-    txn.drop_tree(tree);
+    txn.drop_tree(tree, &[]);
     block_on(txn.commit()).unwrap();
     let mut txn = trees.begin();
     txn.put(tree, b"long", &LONG).unwrap();

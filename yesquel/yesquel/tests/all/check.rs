@@ -136,7 +136,7 @@ fn faults_of_the_catalog_and_of_trees_are_found() {
     let unnamed = block_on(trees.create(ServerId(1))).unwrap();
     let strange = block_on(trees.create(ServerId(2))).unwrap();
     let mut transaction = trees.begin();
-    transaction.drop_tree(tree_of(lost));
+    transaction.drop_tree(tree_of(lost), &[]);
     transaction.put(catalog(), &map_key(number, b"twins"), &root(tree_of(twin))).unwrap();
     transaction.put(catalog(), &map_key(999, b"map"), &root(strange)).unwrap();
     transaction.put(catalog(), b"x", b"").unwrap();

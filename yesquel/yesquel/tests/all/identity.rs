@@ -182,6 +182,7 @@ fn a_wrong_epoch_of_a_peer_harms_no_group() {
         epoch: GroupEpoch { era: u32::MAX, index: u64::MAX },
         address: addresses[0].to_string().into(),
         directory: 0,
+        load: None,
     };
     let transport = connect(&[&addresses[1]], Role::Client).unwrap();
     let client = Client::new(&transport, 77);

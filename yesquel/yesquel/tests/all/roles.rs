@@ -112,6 +112,7 @@ fn messages() -> Vec<Message> {
         epoch: GroupEpoch::FIRST,
         address: Box::default(),
         directory: 0,
+        load: None,
     };
     let (tree, node) = (TreeId::new(1).unwrap(), node(SERVERS[0]));
     let for_all = [

@@ -1,0 +1,116 @@
+//! Leaves of one table at several groups.
+
+use crate::{servers::Cluster, several_groups::other_process};
+use rusqlite::Connection;
+use std::thread;
+use yesquel::{EngineSettings, LeafPlacement};
+
+const ROWS: i64 = 600;
+
+/// Servers whose leaves have few cells and go to each group in turn.
+fn cluster() -> Cluster {
+    let settings = EngineSettings { node_cells_max: 8, ..EngineSettings::default() };
+    Cluster::start_placing(settings, LeafPlacement::Spread)
+}
+
+/// Waits until each group has leaves of trees whose roots are elsewhere, or of which there are many.
+fn await_leaves(cluster: &Cluster) {
+    let has_many = |server: &yesquel::Server| server.status().trees.iter().any(|tree| tree.leaves > 1);
+    while !cluster.servers.iter().all(has_many) {
+        thread::yield_now();
+    }
+    cluster.settle();
+}
+
+fn fill(cluster: &Cluster) -> Connection {
+    let connection = cluster.open(&[1], "shop", "placement=tables");
+    connection.execute_batch("CREATE TABLE t(id INTEGER PRIMARY KEY, name TEXT, n INT);").unwrap();
+    connection.execute_batch("CREATE INDEX by_name ON t(name);").unwrap();
+    for row in 0..ROWS {
+        connection
+            .execute("INSERT INTO t VALUES (?1, ?2, 0)", (row * 7 % ROWS, format!("name {row:04}")))
+            .unwrap();
+    }
+    await_leaves(cluster);
+    connection
+}
+
+fn check(connection: &Connection, rows: i64) {
+    let checked: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(checked, "ok");
+    let counts =
+        "SELECT (SELECT count(*) FROM t), (SELECT count(*) FROM t INDEXED BY by_name WHERE name >= '')";
+    let counts = connection.query_row(counts, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+    assert_eq!(counts, (rows, rows));
+}
+
+#[test]
+fn a_table_is_read_and_written_at_all_groups() {
+    let cluster = cluster();
+    let connection = fill(&cluster);
+    let early = other_process(&cluster, 2);
+    check(&early, ROWS);
+    // Writers of one table, whose rows are at different groups.
+    thread::scope(|scope| {
+        for writer in 0..3 {
+            let cluster = &cluster;
+            scope.spawn(move || {
+                let connection = other_process(cluster, 10 + writer);
+                for row in 0..ROWS / 6 {
+                    let (one, other) = (row, ROWS - 1 - row);
+                    let sql = "UPDATE t SET n = n + 1 WHERE id IN (?1, ?2)";
+                    while connection.execute(sql, (one, other)).is_err() {}
+                }
+            });
+        }
+    });
+    cluster.settle();
+    let sum: i64 = early.query_row("SELECT sum(n) FROM t", [], |row| row.get(0)).unwrap();
+    assert_eq!(sum, ROWS);
+    connection.execute("DELETE FROM t WHERE id % 3 = 1", []).unwrap();
+    cluster.settle();
+    check(&early, ROWS - ROWS / 3);
+    connection.execute("UPDATE t SET id = id + 10000 WHERE id < 100", []).unwrap();
+    cluster.settle();
+    check(&early, ROWS - ROWS / 3);
+    connection.execute("DELETE FROM t", []).unwrap();
+    cluster.settle();
+    check(&early, 0);
+}
+
+#[test]
+fn schema_changes_are_seen_at_all_groups() {
+    let cluster = cluster();
+    let connection = fill(&cluster);
+    let other = other_process(&cluster, 2);
+    check(&other, ROWS);
+    connection.execute_batch("ALTER TABLE t DROP COLUMN n").unwrap();
+    cluster.settle();
+    for id in [0, 100, 300, 500, 599] {
+        let columns = |row: &rusqlite::Row<'_>| Ok(row.as_ref().column_count());
+        let found = other.query_row("SELECT * FROM t WHERE id = ?1", [id], columns);
+        assert_eq!(found.unwrap(), 2);
+    }
+    assert!(other.execute("UPDATE t SET n = 1 WHERE id = 599", []).is_err());
+}
+
+/// The nodes of a dropped table go at all groups.
+#[test]
+fn a_dropped_table_leaves_nothing() {
+    let cluster = cluster();
+    let connection = fill(&cluster);
+    let nodes = || -> u64 {
+        let trees = cluster.servers.iter().flat_map(|server| server.status().trees);
+        trees.map(|tree| if tree.tree == 0 { 0 } else { tree.leaves }).sum()
+    };
+    let before = nodes();
+    connection.execute_batch("DROP TABLE t").unwrap();
+    drop(connection);
+    while nodes() >= before {
+        thread::yield_now();
+    }
+    let rest = other_process(&cluster, 2);
+    assert!(rest.prepare("SELECT * FROM t").is_err());
+    rest.execute_batch("CREATE TABLE t(id INTEGER PRIMARY KEY, name TEXT, n INT)").unwrap();
+    assert_eq!(rest.query_row("SELECT count(*) FROM t", [], |row| row.get::<_, i64>(0)).unwrap(), 0);
+}
