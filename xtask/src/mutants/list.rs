@@ -113,8 +113,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "commit_ignores_prepared",
         rule: "cluster/commit.md, one group: a Commit that meets a prepared transaction waits",
         file: "yesquel/engine/src/engine/commit.rs",
-        find: "self.check_each(now_ms, holder, snapshot, script)?;",
-        replace: "match self.check_each(now_ms, holder, snapshot, script) {
+        find: "self.check_each(now_ms, holder, snapshot, (script, prepares))?;",
+        replace: "match self.check_each(now_ms, holder, snapshot, (script, prepares)) {
             Err(Stop::Wait(_)) if MUTANT && !prepares => {}
             checked => checked?,
         }",
