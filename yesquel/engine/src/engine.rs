@@ -339,9 +339,8 @@ impl Engine {
                     // A leaf away from its root could move without a reply through the thread that
                     // writes the notices.
                     let is_home = !node.names_home();
-                    let is_settled =
-                        is_newest && is_home && !node.is_prepared() && store.tree_end(id.tree).is_none();
-                    if is_settled && watches.add(connection, id) {
+                    let is_settled = is_newest && !node.is_prepared() && store.tree_end(id.tree).is_none();
+                    if is_settled && is_home && watches.add(connection, id) {
                         writer.same()
                     } else {
                         writer.absent()

@@ -131,7 +131,7 @@ fn the_adopting_node_refuses_what_it_cannot_check() {
     let target = |write| NodeOperation { node: NodeId { server: ServerId(0), ..TARGET() }, write };
     let write = target(WriteOperation::Delete { key: b"k", expect: Expect::Any });
     let below = Timestamp(floor.0 - 1);
-    let refusal = server.refused_at(6, below, &[write.clone()]);
+    let refusal = server.refused_at(6, below, &[write]);
     assert_eq!(refusal, Refusal::SnapshotTooOld { snapshot: below, oldest: floor });
     // The deleted cell came along: a transaction that has not seen the deletion conflicts with it.
     let mut early = filled();
