@@ -146,7 +146,7 @@ impl<T: Transport> Client<T> {
         writes: &Writes,
         last: ServerId,
     ) -> Result<Timestamp, CommitError> {
-        // Of a large transaction parts are staged before.
+        // `commit` stages the parts of a large transaction; this order has no staging.
         if writes.servers.len() < 2 || writes.has_full_part() {
             return self.commit(snapshot, writes).await;
         }

@@ -50,7 +50,7 @@ const VERSION: u8 = 7;
 const TIMED: u8 = 8;
 /// A value follows.
 const PRESENT: u8 = 16;
-/// The value is the location of a long one; the mark is a guard; instead of a move it is a floor.
+/// The value is the location of a long one; the mark is a guard; the item is a floor, not a move.
 const SPECIAL: u8 = 32;
 /// A version has the key of the version before it.
 const SAME_KEY: u8 = 64;

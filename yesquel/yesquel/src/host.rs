@@ -310,7 +310,7 @@ impl SplitSource for OwnNodes<'_> {
     }
 }
 
-/// Ticks until the server stops, and lets another thread split large nodes, which may wait for other
+/// Ticks until the server stops. Another thread splits large nodes, because a split may wait for other
 /// groups. Announces that the server serves, until the receiver is gone.
 fn maintain(
     embedded: &EmbeddedServer,
@@ -336,7 +336,7 @@ fn maintain(
         };
         let spawned = thread::Builder::new().name("yesquel-splits".to_owned()).spawn_scoped(scope, splits);
         if let Err(error) = &spawned {
-            tracing::error!(%error, "there is no thread for splits: nodes are not split");
+            tracing::error!(%error, "the thread for splits cannot be started, so nodes grow without limit: restart the server");
         }
         while !ending.is_set() {
             let work = embedded.core().wait_for_work(TICK);
@@ -362,7 +362,7 @@ fn log_failure(
     let ends = ending.is_set();
     match (done, ends) {
         (Err(error), false) if step == MaintenanceStep::SplitAway => {
-            tracing::warn!(%node, %error, "no part of a leaf could be given to another group");
+            tracing::warn!(%node, %error, "a leaf cannot be split over several groups; it is split at this one");
         }
         // The engine will report the node again.
         (Err(error), false) => tracing::warn!(%node, %error, "a node was neither split nor removed"),

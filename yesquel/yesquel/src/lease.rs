@@ -136,7 +136,7 @@ impl Lease {
     /// others without waiting for them: the requests are on their way when this returns.
     pub fn committed(mut self, written: &[Map]) {
         self.is_held = false;
-        // Where the entries of a map with several groups are is not known here.
+        // The commit may have written a map with several groups at any of them.
         let is_at_one = |map: &&Map| {
             let place = self.ranges.iter().position(|(own, _)| own == *map);
             place.is_none_or(|place| self.groups[place].is_empty())
@@ -236,7 +236,7 @@ pub(crate) fn wait_for_leases(
         }
         match block_on(database.trees().groups(Tree::at(root))) {
             Ok(groups) => Ok(((root, range), groups)),
-            // Of a tree that does not exist yet there is nothing elsewhere.
+            // A tree that does not exist yet has no leaves at other groups.
             Err(TreeError::NoTree(_)) => Ok(((root, range), Arc::default())),
             Err(error) => Err(error.into()),
         }

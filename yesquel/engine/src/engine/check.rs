@@ -15,14 +15,14 @@ struct OperationCheck<'e> {
     now_ms: u64,
     holder: TxnId,
     snapshot: Timestamp,
-    /// Other groups take part.
+    /// Whether the request is a Prepare: other groups take part.
     prepares: bool,
     is_leased: bool,
     /// Nodes that the transaction has created or reshaped; `None`: dropped.
     made: FxHashMap<NodeId, Option<NewNode>>,
     /// Ranges that it has moved away from nodes that it has not reshaped yet.
     moved: Vec<(NodeId, KeyRange)>,
-    /// Nodes of which it has moved a range to another group.
+    /// Leaves from which the transaction moves a range to another group.
     departing: Vec<NodeId>,
     /// Full nodes that it writes to and must split itself.
     full: Vec<NodeId>,
@@ -78,7 +78,7 @@ impl<'e> OperationCheck<'e> {
         }
         let node = self.engine.store.get(id);
         if write == WriteOperation::DropTree && id.local == LocalId::ALL {
-            // Whatever there is of the tree; perhaps nothing.
+            // The group may have no node of the tree.
             if self.is_leased {
                 self.engine.leases.check(self.now_ms, self.holder, id.tree, NodeKind::Leaf, &write)?;
             }
@@ -110,7 +110,7 @@ impl<'e> OperationCheck<'e> {
 
     fn adopt(&self, id: NodeId, node: Option<&Node>, floor: Timestamp, items: &[u8]) -> Result<(), Stop> {
         match self.made.get(&id) {
-            // Whether they are there after a restart depends on the log.
+            // A restart could bring back copies that are collected now, and the state would differ.
             Some(Some(new)) if node.is_some_and(|node| node.has_copies_in(&new.fence)) => {
                 Err(Refusal::from(Conflict::Node { node: id }).into())
             }

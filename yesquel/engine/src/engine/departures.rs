@@ -1,8 +1,8 @@
 //! Ranges of leaves that move to nodes of other groups: the source copies the content, and keeps
 //! writers waiting until the move is decided. `docs/yesquel/cluster/moves.md` has the rules.
 //!
-//! A departure is no promise to other groups, and no part of the replicated state: what is not
-//! prepared after a while is forgotten, and the node goes on.
+//! A departure is no promise to other groups, and no part of the replicated state. If its transaction
+//! is not prepared in time, the engine forgets it, and writers of the node continue.
 
 use super::Engine;
 use crate::{
@@ -27,10 +27,10 @@ const NO_CLIENT: u64 = 0;
 /// A node of which ranges are about to move.
 #[derive(Debug)]
 struct Departure {
-    /// Its ranges, and the nodes that get them.
+    /// The ranges, each with the node that adopts it.
     parts: Vec<(KeyRange, NodeId)>,
     until_ms: u64,
-    /// The name for which requests wait.
+    /// The name under which requests wait.
     name: TxnId,
 }
 
@@ -39,7 +39,7 @@ struct Departure {
 pub(crate) struct Departures {
     by_node: BTreeMap<NodeId, Departure>,
     count: u64,
-    /// Names of those that have ended, for which requests may wait.
+    /// Names of departures that have ended since the last tick. Requests may wait under them.
     ended: Vec<TxnId>,
 }
 
@@ -61,7 +61,7 @@ impl Engine {
         if self.departures.by_node.contains_key(&id) {
             return Err(StayReason::Unfit);
         }
-        // Nothing waits until the prepared transactions have ended: their clients may take long.
+        // Writers do not wait while a transaction is prepared: its client may take long.
         let contents = self.contents(id, parts)?;
         self.departures.count += 1;
         let name = TxnId { client: NO_CLIENT, number: self.departures.count };
@@ -103,14 +103,15 @@ impl Engine {
         contents.collect()
     }
 
-    /// Ends the departure of a node whose move was not prepared. What has waited goes on at the next
-    /// [`tick`](Self::tick).
+    /// Ends the departure of a node whose move was not prepared. The requests that wait for it are
+    /// answered at the next [`tick`](Self::tick).
     pub fn end_departure(&mut self, id: NodeId) {
         let ended = self.departures.by_node.remove(&id);
         self.departures.ended.extend(ended.map(|departure| departure.name));
     }
 
-    /// Ends the departures that have lasted too long, and lets go on what has waited.
+    /// Ends the departures that have lasted too long, and answers the requests that wait for an ended
+    /// one.
     pub(super) fn tick_departures(&mut self, now: Now, effects: &mut Effects) {
         let Departures { by_node, ended, .. } = &mut self.departures;
         let late = by_node.extract_if(.., |_, departure| departure.until_ms <= now.uptime_ms);
@@ -120,7 +121,8 @@ impl Engine {
         }
     }
 
-    /// The move of a node is prepared: what waited for the departure waits for its transaction.
+    /// Notes that the move of a node is prepared: requests that wait for the departure wait for the
+    /// transaction from now on.
     pub(super) fn departure_prepared(&mut self, id: NodeId, txn: TxnId) {
         let Some(departure) = self.departures.by_node.remove(&id) else { return };
         if let Some(waiting) = self.waiting.remove(&departure.name) {
@@ -138,7 +140,7 @@ impl Engine {
     ) -> Result<(), Stop> {
         let departure = self.departures.by_node.get(&id);
         match (write, departure) {
-            // The content that was copied may not be the present one.
+            // Without this departure the node may have changed since its content was copied.
             (WriteOperation::Move { range, to }, known) if to.server != id.server => match known {
                 Some(departure) if departure.parts.iter().any(|part| (&part.0, &part.1) == (range, to)) => {
                     Ok(())
@@ -150,7 +152,7 @@ impl Engine {
             {
                 Ok(())
             }
-            // The root of a leaf gets links to its parts.
+            // A root that becomes an inner node gets links to its parts.
             (WriteOperation::Link { .. }, Some(_)) if departs => Ok(()),
             (_, Some(departure)) => Err(Stop::Wait(departure.name)),
             (_, None) => Ok(()),

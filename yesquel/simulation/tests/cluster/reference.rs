@@ -263,8 +263,8 @@ pub(crate) struct History {
     acknowledged: BTreeMap<ServerId, Timestamp>,
     /// Transactions whose commit was acknowledged, in that order.
     pub(crate) committed: Vec<usize>,
-    /// Parts of leaves have gone to other groups. Writers wait meanwhile, some as long as those that wait
-    /// for a client that is gone.
+    /// Splits have moved parts of leaves to other groups. Writers wait during such a split, some for as
+    /// long as recovery waits for a client.
     pub(crate) has_departures: bool,
 }
 

@@ -127,7 +127,7 @@ impl<T: Transport> TreeTransaction<'_, T> {
             return Ok(None);
         }
         let mut placed = None;
-        // Of a tree that is dropped, nothing remains.
+        // The drop of a tree also removes its long values, wherever they are.
         let remains = |goal: &&Addressed<'_>| !self.drops.iter().any(|dropped| dropped.root == goal.root);
         for Addressed { root, key, leaf } in goals.iter().filter(remains) {
             let of = (*root, Key::from(&**key));
