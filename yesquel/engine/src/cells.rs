@@ -480,19 +480,30 @@ impl NodeCells {
 
     /// Removes cells whose keys have moved away, with all their versions.
     pub(crate) fn remove_copies(&mut self, is_copy: impl Fn(&[u8]) -> bool) {
+        self.retain(|cells, position| {
+            let cell = cells.cell(position);
+            if !is_copy(cell.key) {
+                return true;
+            }
+            let older: usize = cell.older.iter().map(|version| version.value_bytes()).sum();
+            let (count, live) = (cell.older.len(), cell.newest.map(|value| value.bytes.len()));
+            let key_bytes = cell.key.len();
+            cells.dead += older;
+            cells.versions -= count;
+            if let Some(bytes) = live {
+                cells.live.cells -= 1;
+                cells.live.bytes -= key_bytes + bytes;
+            }
+            false
+        });
+    }
+
+    /// Keeps the cells that a predicate chooses. The others have no older versions by then.
+    fn retain(&mut self, mut is_kept: impl FnMut(&mut NodeCells, usize) -> bool) {
         let mut kept = 0;
         for position in 0..self.len() {
-            let cell = self.cell(position);
-            if is_copy(cell.key) {
-                let older: usize = cell.older.iter().map(|version| version.value_bytes()).sum();
-                let (count, live) = (cell.older.len(), cell.newest.map(|value| value.bytes.len()));
-                let key_bytes = cell.key.len();
-                self.dead += self.place(position).len() + older;
-                self.versions -= count;
-                if let Some(bytes) = live {
-                    self.live.cells -= 1;
-                    self.live.bytes -= key_bytes + bytes;
-                }
+            if !is_kept(self, position) {
+                self.dead += self.place(position).len();
                 continue;
             }
             self.heads.swap(kept, position);
@@ -517,25 +528,10 @@ impl NodeCells {
         within: Range<usize>,
         mut gone: impl FnMut(&[u8], &[u8]),
     ) {
-        let mut kept = 0;
-        for position in 0..self.len() {
-            self.collect_older(position, readable, &mut gone);
-            if !self.cell(position).is_left(readable, within.contains(&position)) {
-                self.dead += self.place(position).len();
-                continue;
-            }
-            self.heads.swap(kept, position);
-            self.rows.swap(kept, position);
-            if !self.older.is_empty() {
-                self.older.swap(kept, position);
-            }
-            kept += 1;
-        }
-        self.heads.truncate(kept);
-        self.rows.truncate(kept);
-        self.older.truncate(if self.versions > 0 { kept } else { 0 });
-        self.note_ends();
-        self.give_back();
+        self.retain(|cells, position| {
+            cells.collect_older(position, readable, &mut gone);
+            cells.cell(position).is_left(readable, within.contains(&position))
+        });
     }
 
     fn collect_older(&mut self, position: usize, readable: Readable, gone: &mut impl FnMut(&[u8], &[u8])) {

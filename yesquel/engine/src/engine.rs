@@ -24,7 +24,7 @@ use crate::{
     effects::{Caller, Effects, Now, Stop},
     leases::Leases,
     load::HotKeySamples,
-    node::{Node, NodeLimits, Undecided},
+    node::{NodeLimits, Undecided},
     outcomes::OutcomeTable,
     queue::PrepareQueue,
     record::LogRecord,
@@ -47,7 +47,7 @@ use yesquel_model::{
     GroupEpoch, HybridClock, Key, LocalId, NodeId, Refusal, ServerId, ShardedCounter, Timestamp, TreeId,
     TxnId,
 };
-use yesquel_wire::{HOME_ATTRIBUTE, Notice, Operations, Question, Questions, Reply};
+use yesquel_wire::{Notice, Operations, Question, Questions, Reply};
 
 /// Nodes that one [`Engine::tick`] collects: some milliseconds of work.
 const COLLECT_NODES_MAX: usize = 512;
@@ -338,7 +338,7 @@ impl Engine {
                     // What is prepared may commit at or below the snapshot's successor.
                     // A leaf away from its root could move without a reply through the thread that
                     // writes the notices.
-                    let is_home = !node.names_home();
+                    let is_home = node.home() == id.server;
                     let is_settled = is_newest && !node.is_prepared() && store.tree_end(id.tree).is_none();
                     if is_settled && is_home && watches.add(connection, id) {
                         writer.same()
@@ -505,16 +505,9 @@ impl Engine {
         self.store.get(id).map_or_else(SplitPlan::default, |node| SplitPlan {
             parts: self.store.parts(node),
             mostly_obsolete: node.mostly_obsolete(),
-            home: self.home(id),
+            home: node.home(),
             bytes: node.size().1,
         })
-    }
-
-    /// The group of the root of a node's tree.
-    pub fn home(&self, id: NodeId) -> ServerId {
-        let shape = self.store.get(id).and_then(Node::shape);
-        let named = shape.and_then(|shape| shape.attribute(HOME_ATTRIBUTE)?.try_into().ok());
-        named.map_or(id.server, |bytes| ServerId(u16::from_le_bytes(bytes)))
     }
 
     /// Takes the nodes over the load limit, and the keys to split them at.

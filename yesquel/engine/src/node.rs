@@ -10,7 +10,7 @@ use crate::load::NodeLoad;
 use crate::write_target::{MarkKind, PreparedOperation, RangeMark, WriteTarget};
 use std::{collections::VecDeque, sync::Arc};
 use yesquel_model::{
-    Conflict, KeyRange, LocalId, NodeId, PrefixBounds, Refusal, Timestamp, TxnId, prefix_of,
+    Conflict, KeyRange, LocalId, NodeId, PrefixBounds, Refusal, ServerId, Timestamp, TxnId, prefix_of,
 };
 use yesquel_wire::{Expect, HOME_ATTRIBUTE, NewNode, NodeKind, WriteOperation};
 
@@ -274,9 +274,10 @@ impl Node {
         }
     }
 
-    /// Whether it is a leaf whose root is at another group.
-    pub(crate) fn names_home(&self) -> bool {
-        self.shape().is_some_and(|shape| shape.attribute(HOME_ATTRIBUTE).is_some())
+    /// The group of the root of its tree.
+    pub(crate) fn home(&self) -> ServerId {
+        let named = self.shape().and_then(|shape| shape.attribute(HOME_ATTRIBUTE)?.try_into().ok());
+        named.map_or(self.id.server, |bytes| ServerId(u16::from_le_bytes(bytes)))
     }
 
     pub(crate) fn floor(&self) -> Timestamp {

@@ -35,7 +35,7 @@ pub use counters::{SearchCounters, SearchCounts};
 pub use cursor::TreeCursor;
 pub use departure::{DepartureSource, NoDepartures};
 pub use large::ValuePlacement;
-pub use placement::{BalancedLoad, GroupLoad, LeafPlacement, LeafPlacementError, LeafPlacer};
+pub use placement::{BalancedLoad, GroupLoad, LeafPlacement, LeafPlacer};
 pub use proof::Proof;
 pub use savepoint::Savepoint;
 pub use split::{SplitCut, Splitter};

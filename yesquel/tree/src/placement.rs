@@ -1,7 +1,5 @@
 //! Placement: the group of a new leaf (section 4.3 of the paper).
 
-use std::str::FromStr;
-use thiserror::Error;
 use yesquel_model::ServerId;
 
 /// Where the new leaf of a split is created.
@@ -15,24 +13,6 @@ pub enum LeafPlacement {
     /// At the group with the least load, if the load of the group of the leaf that is split is
     /// clearly higher.
     Load,
-}
-
-/// The text is no placement of leaves.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("'{0}' is no placement of leaves: write local, spread or load")]
-pub struct LeafPlacementError(String);
-
-impl FromStr for LeafPlacement {
-    type Err = LeafPlacementError;
-
-    fn from_str(text: &str) -> Result<LeafPlacement, LeafPlacementError> {
-        match text {
-            "local" => Ok(LeafPlacement::Local),
-            "spread" => Ok(LeafPlacement::Spread),
-            "load" => Ok(LeafPlacement::Load),
-            _ => Err(LeafPlacementError(text.to_owned())),
-        }
-    }
 }
 
 /// Load of a group.

@@ -77,7 +77,7 @@ pub use yesquel_transport::{
     Address, AddressError, Addresses, CancelCheck, CancelGuard, ConnectError, ConnectStep, DEFAULT_PORT,
     SocketOptions, TransportObject, check_cancelled, was_cancelled,
 };
-pub use yesquel_tree::{LeafPlacement, LeafPlacementError, SearchCounts, TreeCounts, TreeFault};
+pub use yesquel_tree::{LeafPlacement, SearchCounts, TreeCounts, TreeFault};
 pub use yesquel_wire::{
     Malformed,
     greeting::{CREDENTIAL_BYTES_MAX, Denial, GreetingError, Role},

@@ -84,7 +84,7 @@ impl Engine {
             return Err(StayReason::Prepared);
         }
         // The group of its leaf removes a long value with the last version that refers to it.
-        if parts.iter().any(|(range, _)| node.has_long_values(range)) {
+        if parts.iter().any(|(range, _)| !node.long_values_in(range).is_empty()) {
             return Err(StayReason::Unfit);
         }
         let low = self.snapshots.readable().low;
@@ -147,13 +147,14 @@ impl Engine {
                 }
                 _ => Err(Refusal::from(Conflict::Node { node: id }).into()),
             },
-            (WriteOperation::Move { .. } | WriteOperation::Reshape(_) | WriteOperation::Drop, Some(_))
-                if departs =>
-            {
-                Ok(())
-            }
             // A root that becomes an inner node gets links to its parts.
-            (WriteOperation::Link { .. }, Some(_)) if departs => Ok(()),
+            (
+                WriteOperation::Move { .. }
+                | WriteOperation::Reshape(_)
+                | WriteOperation::Drop
+                | WriteOperation::Link { .. },
+                Some(_),
+            ) if departs => Ok(()),
             (_, Some(departure)) => Err(Stop::Wait(departure.name)),
             (_, None) => Ok(()),
         }

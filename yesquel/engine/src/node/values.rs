@@ -24,13 +24,6 @@ impl Node {
         long.filter_map(|value| LargeValue::decode(value.bytes).ok()).collect()
     }
 
-    /// Whether a version of a cell in a range refers to a long value.
-    pub(crate) fn has_long_values(&self, range: &KeyRange) -> bool {
-        let is_long =
-            |(_, value): (Timestamp, Option<VersionValue<'_>>)| value.is_some_and(|value| value.is_large);
-        self.cells.range(self.cells.covered(range)).any(|cell| cell.versions().any(is_long))
-    }
-
     /// The owner that it names as the first node of a long value.
     pub(crate) fn owner(&self) -> Option<ValueOwner> {
         let shape = self.shape().filter(|shape| shape.kind == NodeKind::Value)?;
