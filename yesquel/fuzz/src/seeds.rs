@@ -292,6 +292,7 @@ fn greetings() -> Vec<Vec<u8>> {
         now: AT,
         membership: ClusterMembership { cluster, home_group: ServerId(300) },
         epoch: GroupEpoch { era: 1, index: 300 },
+        others: vec![(ServerId(301), GroupEpoch::FIRST)],
     };
     vec![
         Hello { versions, client, credential: b"secret", role, cluster: Some(cluster) }.encode(),

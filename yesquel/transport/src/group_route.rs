@@ -49,6 +49,16 @@ impl<A: PartialEq + FromStr> GroupRoute<A> {
         self.epoch = self.epoch.max(epoch);
     }
 
+    /// Takes the address of the group's machine, if none is known.
+    pub fn found(&mut self, address: &A)
+    where
+        A: Clone,
+    {
+        if self.address().is_none() {
+            self.first = Some(address.clone());
+        }
+    }
+
     /// The address cannot be connected to, or is doubtful: the first one counts again.
     pub fn failed(&mut self) {
         if self.first.is_some() {

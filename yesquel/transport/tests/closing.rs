@@ -32,7 +32,8 @@ fn greet(stream: &mut TcpStream) {
     }
     let (server, requests_max, now) = (ServerId(0), 100, Timestamp::from_ms(1_000));
     let (membership, epoch) = (ClusterMembership::default(), GroupEpoch::FIRST);
-    let welcome = Welcome::Served { version: VERSIONS.1, server, requests_max, now, membership, epoch };
+    let (version, others) = (VERSIONS.1, Vec::new());
+    let welcome = Welcome::Served { version, server, requests_max, now, membership, epoch, others };
     stream.write_all(&welcome.encode()).unwrap();
 }
 

@@ -124,6 +124,9 @@ pub enum Welcome {
         membership: ClusterMembership,
         /// Epoch of the server's group.
         epoch: GroupEpoch,
+        /// The other groups that the machine hosts, and their epochs. Requests to them go by the same
+        /// connection.
+        others: Vec<(ServerId, GroupEpoch)>,
     },
     /// The client is not accepted.
     Refused(Denial),
@@ -260,11 +263,16 @@ impl Welcome {
     pub fn encode(&self) -> Vec<u8> {
         enclose(|writer| {
             match self {
-                Welcome::Served { version, server, requests_max, now, membership, epoch } => {
+                Welcome::Served { version, server, requests_max, now, membership, epoch, others } => {
                     writer.byte(SERVED).number(u64::from(*version)).number(u64::from(server.0));
                     writer.number(u64::from(*requests_max)).timestamp(*now);
                     writer.0.extend_from_slice(&membership.cluster.0);
-                    writer.number(u64::from(membership.home_group.0)).epoch(*epoch)
+                    writer.number(u64::from(membership.home_group.0)).epoch(*epoch);
+                    writer.number(others.len() as u64);
+                    for (group, epoch) in others {
+                        writer.number(u64::from(group.0)).epoch(*epoch);
+                    }
+                    writer
                 }
                 Welcome::Refused(Denial::Version { lowest, highest }) => {
                     writer.byte(VERSION).number(u64::from(*lowest)).number(u64::from(*highest))
@@ -303,6 +311,7 @@ impl Welcome {
                     home_group: reader.server()?,
                 },
                 epoch: reader.epoch()?,
+                others: other_groups(&mut reader)?,
             },
             OTHER_CLUSTER => Welcome::Refused(Denial::OtherCluster(cluster(&mut reader)?)),
             VERSION => Welcome::Refused(Denial::Version {
@@ -319,6 +328,14 @@ impl Welcome {
         };
         Ok(Some((welcome, length)))
     }
+}
+
+/// Reads the further groups of a machine.
+fn other_groups(reader: &mut ByteReader<'_>) -> Result<Vec<(ServerId, GroupEpoch)>, Malformed> {
+    // Earlier releases have one group a machine, and name no others.
+    let count = if reader.is_done() { 0 } else { reader.number()? };
+    // The bytes, of which a greeting has few, end before a wrong count.
+    (0..count).map(|_| Ok((reader.server()?, reader.epoch()?))).collect()
 }
 
 /// Returns the highest version that both sides speak.
@@ -364,16 +381,18 @@ mod tests {
                 assert_eq!(Hello::decode(&bytes[..length]), Ok(None));
             }
         }
-        let served = Welcome::Served {
+        let served = |others: &[u16]| Welcome::Served {
             version: 1,
             server: ServerId(3),
             requests_max: 4096,
             now: Timestamp::from_ms(1_000),
             membership: ClusterMembership { cluster: ClusterId([9; 16]), home_group: ServerId(300) },
             epoch: GroupEpoch { era: 2, index: u64::MAX },
+            others: others.iter().map(|group| (ServerId(*group), GroupEpoch::FIRST)).collect(),
         };
         for welcome in [
-            served,
+            served(&[]),
+            served(&[4, u16::MAX]),
             Welcome::Refused(Denial::OtherCluster(ClusterId([1; 16]))),
             Welcome::Refused(Denial::Version { lowest: 2, highest: 3 }),
             Welcome::Refused(Denial::Credential),

@@ -214,7 +214,9 @@ impl ClientConnection {
                 let epoch = session.destination().epoch;
                 self.admitted = Some(admitted);
                 let requests_max = REQUESTS_MAX as u32;
-                let welcome = Welcome::Served { version, server, requests_max, now, membership, epoch };
+                let others = Vec::new();
+                let welcome =
+                    Welcome::Served { version, server, requests_max, now, membership, epoch, others };
                 self.out = welcome.encode();
                 self.inbox.skip(length);
                 self.client = Some(client);

@@ -2,12 +2,12 @@
 //! requests, and the receiver hands out the replies of the other threads. Neither waits for the
 //! other.
 
+mod connect;
 mod finish;
 
 use super::{
-    Address, ConnectError, SocketOptions,
     channel::{Channel, is_late},
-    connect_error::{ConnectStep, KnownCluster},
+    lanes::Lanes,
     lost_connection::LostConnection,
     reply_slots::{Delivered, ReplySlots},
 };
@@ -36,15 +36,11 @@ use yesquel_secrets::PresentedSecrets;
 use yesquel_wire::{
     ClientHeartbeat, EncodedDestination,
     frame::{Inbox, Outbox},
-    greeting::{self, CREDENTIAL_BYTES_MAX, Denial, Hello, LANE, VERSIONS, Welcome},
 };
 
 /// Maximum age of the heartbeat when something is sent, well below the grace time of snapshots at
 /// servers.
 const HEARTBEAT_EVERY: Duration = Duration::from_millis(200);
-
-/// Requests in flight on a lane.
-const LANE_REQUESTS_MAX: u32 = 16;
 
 #[derive(Debug, Default)]
 struct SendQueue {
@@ -77,11 +73,13 @@ pub(super) struct ServerConnection {
     channel: Channel,
     pub(super) server: ServerId,
     pub(super) membership: ClusterMembership,
-    /// Epoch of the server's group at the greeting.
-    pub(super) epoch: GroupEpoch,
+    /// The groups that the machine hosts, `server` first, and their epochs at the greeting.
+    groups: Vec<(ServerId, GroupEpoch)>,
     /// The server's clock at the greeting.
     pub(super) now: Timestamp,
     pub(super) slots: ReplySlots,
+    /// Further connections of the client to the machine, for few threads.
+    pub(super) lanes: Lanes,
     /// For the exit of the process.
     unanswered: UnansweredMessages,
     sending: Mutex<SendQueue>,
@@ -151,108 +149,6 @@ impl Drop for InFlightCall {
 }
 
 impl ServerConnection {
-    pub(super) fn connect(
-        address: &Address,
-        client: u64,
-        options: &SocketOptions,
-        known: Option<&KnownCluster>,
-    ) -> Result<ServerConnection, ConnectError> {
-        ServerConnection::connect_as(address, options, known, false, |_| client)
-    }
-
-    /// Connects for notices, at a Unix socket.
-    pub(super) fn connect_watcher(
-        address: &Address,
-        client: u64,
-        options: &SocketOptions,
-        known: Option<&KnownCluster>,
-    ) -> Result<ServerConnection, ConnectError> {
-        let number = |channel: &Channel| greeting::watcher(client, channel.name().unwrap_or_default());
-        ServerConnection::connect_as(address, options, known, true, number)
-    }
-
-    fn connect_as(
-        address: &Address,
-        options: &SocketOptions,
-        known: Option<&KnownCluster>,
-        is_named: bool,
-        number: impl FnOnce(&Channel) -> u64,
-    ) -> Result<ServerConnection, ConnectError> {
-        let made_with = options.secrets.as_ref().map(|secrets| secrets.presented());
-        let options = &options.presenting(made_with.as_ref());
-        let bytes = options.credential.len();
-        if bytes > CREDENTIAL_BYTES_MAX {
-            return Err(ConnectError::LongCredential { address: address.clone(), bytes });
-        }
-        let failed = |error| ConnectError::at(address, options, ConnectStep::Greet, error);
-        // More than a day counts as a day.
-        let until = Instant::now() + options.connect_timeout.min(Duration::from_secs(86_400));
-        let channel = Channel::connect(address, options, is_named, until)?;
-        let client = number(&channel);
-        let is_lane = client & LANE != 0;
-        let hello = Hello {
-            versions: VERSIONS,
-            client,
-            credential: &options.credential,
-            role: options.role,
-            cluster: known.map(|known| known.cluster),
-        };
-        // A server at its limit may have sent its reason and closed the connection.
-        let mut sent = channel.send_until(&hello.encode(), until).err();
-        let mut inbox = Inbox::default();
-        let welcome = loop {
-            let foreign = |error| ConnectError::foreign(address, options, inbox.unread(), error);
-            if let Some((welcome, length)) = Welcome::decode(inbox.unread()).map_err(foreign)? {
-                inbox.skip(length);
-                break welcome;
-            }
-            let received = channel.receive_until(&mut inbox, Some(until));
-            received.map_err(|error| failed(sent.take().unwrap_or(error)))?;
-        };
-        let (server, now, requests_max, membership, epoch) = match welcome {
-            Welcome::Served { server, now, requests_max, membership, epoch, .. } => {
-                (server, now, requests_max, membership, epoch)
-            }
-            Welcome::Refused(denial) => {
-                return Err(match (denial, known.cloned()) {
-                    (Denial::OtherCluster(cluster), Some(known)) => {
-                        ConnectError::OtherCluster { address: address.clone(), cluster, known }
-                    }
-                    (denial, _) => ConnectError::Denied { address: address.clone(), denial },
-                });
-            }
-        };
-        if let Some(known) = known.filter(|known| known.cluster != membership.cluster) {
-            let (address, known) = (address.clone(), known.clone());
-            return Err(ConnectError::OtherCluster { address, cluster: membership.cluster, known });
-        }
-        channel.timeout(options.timeout.min(CHECK_EVERY)).map_err(failed)?;
-        // The server's limit is respected up to a bound; a lane has few requests, and those that
-        // were cancelled.
-        let requests_max = requests_max.clamp(1, if is_lane { LANE_REQUESTS_MAX } else { 1 << 16 });
-        let unanswered = channel.unanswered(options.close_timeout);
-        let slots = ReplySlots::new(requests_max, unanswered);
-        Ok(ServerConnection {
-            channel,
-            server,
-            membership,
-            epoch,
-            now,
-            slots,
-            unanswered,
-            sending: Mutex::default(),
-            has_receiver: AtomicBool::new(false),
-            has_rested: AtomicBool::new(false),
-            receiving: Mutex::new(Receiving { inbox, wakers: Vec::new(), quiet: None }),
-            expected: AtomicU32::new(0),
-            under_way: AtomicU32::new(0),
-            is_cut: AtomicBool::new(false),
-            lost: OnceLock::new(),
-            timeout: options.timeout,
-            made_with,
-        })
-    }
-
     /// Takes a connection apart that only one thread uses.
     pub(super) fn into_parts(self) -> (Channel, Inbox) {
         (self.channel, self.receiving.into_inner().unwrap_or_else(PoisonError::into_inner).inbox)

@@ -30,7 +30,7 @@ const PROVIDE_TIME: Duration = Duration::from_millis(50);
 /// Pause after a server has refused a lane.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Lane {
     connection: Mutex<Option<Arc<ServerConnection>>>,
     /// It is connected and unused.
@@ -43,8 +43,8 @@ impl Lane {
     }
 }
 
-/// The lanes to one server.
-#[derive(Default)]
+/// The lanes to one machine, which belong to the client's shared connection to it.
+#[derive(Debug, Default)]
 pub(super) struct Lanes {
     lanes: [Lane; LANES as usize],
     /// Number in use.
@@ -56,9 +56,11 @@ pub(super) struct Lanes {
 }
 
 /// A lane that a thread owns until this is dropped.
-pub(super) struct LaneGuard<'a> {
-    lanes: &'a Lanes,
-    lane: &'a Lane,
+pub(super) struct LaneGuard {
+    /// The connection whose lane it is.
+    shared: Arc<ServerConnection>,
+    /// Index of the lane.
+    lane: usize,
     connection: Option<Arc<ServerConnection>>,
 }
 
@@ -66,25 +68,25 @@ impl Lanes {
     /// Takes a free lane, if a request is better sent by it than by the shared connection. Only the
     /// number in flight at the moment counts: with an average, requests stay together after a pause
     /// of the process, since each takes longer together, so that more are in flight.
-    pub(super) fn take(&self, shared: &ServerConnection) -> Option<LaneGuard<'_>> {
-        let under_way = shared.under_way();
-        let others = under_way + self.taken.load(Relaxed);
+    pub(super) fn take(shared: &Arc<ServerConnection>) -> Option<LaneGuard> {
+        let (lanes, under_way) = (&shared.lanes, shared.under_way());
+        let others = under_way + lanes.taken.load(Relaxed);
         if under_way == 0 || others > LANES {
             return None;
         }
-        let free = self.lanes.iter().find(|lane| {
+        let free = lanes.lanes.iter().position(|lane| {
             lane.is_free.load(Relaxed) && lane.is_free.compare_exchange(true, false, Acquire, Relaxed).is_ok()
         });
         match free {
             Some(lane) => {
-                self.taken.fetch_add(1, Relaxed);
-                let connection = lane.lock().clone();
-                Some(LaneGuard { lanes: self, lane, connection })
+                lanes.taken.fetch_add(1, Relaxed);
+                let connection = lanes.lanes[lane].lock().clone();
+                Some(LaneGuard { shared: Arc::clone(shared), lane, connection })
             }
             None => {
-                if self.wanted.load(Relaxed) < others {
+                if lanes.wanted.load(Relaxed) < others {
                     // Only a hint: a lost update is made good by the next request.
-                    self.wanted.store(others, Relaxed);
+                    lanes.wanted.store(others, Relaxed);
                 }
                 None
             }
@@ -137,15 +139,16 @@ impl Lanes {
     }
 }
 
-impl LaneGuard<'_> {
+impl LaneGuard {
     pub(super) fn connection(&self) -> Option<&Arc<ServerConnection>> {
         self.connection.as_ref().filter(|connection| !connection.is_closed())
     }
 }
 
-impl Drop for LaneGuard<'_> {
+impl Drop for LaneGuard {
     fn drop(&mut self) {
-        self.lanes.taken.fetch_sub(1, Relaxed);
+        let lanes = &self.shared.lanes;
+        lanes.taken.fetch_sub(1, Relaxed);
         // On the shared connection another thread sends the rest of what was cut off; a lane may
         // have no next user, and the server would wait for it.
         if let Some(connection) = self.connection().filter(|connection| connection.is_cut()) {
@@ -153,7 +156,7 @@ impl Drop for LaneGuard<'_> {
         }
         // A closed lane is free again once it is reconnected.
         if self.connection().is_some() {
-            self.lane.is_free.store(true, Release);
+            lanes.lanes[self.lane].is_free.store(true, Release);
         }
     }
 }

@@ -1,26 +1,22 @@
-//! The way to one group: its address, its connection and its lanes.
+//! The way to one group: its address, and the connection to its machine.
 
 use super::{
     Address, SocketOptions,
     connect_error::{ConnectError, KnownCluster},
     connection::ServerConnection,
-    lanes::Lanes,
     lost_connection::LostConnection,
     watching::{WatchedServer, Watching},
 };
-use crate::{
-    GroupRoute, LossCause, SeeEvent,
-    wait::{CHECK_EVERY, check_cancelled},
-};
+use crate::{GroupRoute, LossCause, SeeEvent, wait::check_cancelled};
 use std::{
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     thread,
     time::{Duration, Instant},
 };
-use yesquel_model::{ClusterMembership, ServerId};
+use yesquel_model::{ClusterMembership, GroupEpoch, ServerId};
 use yesquel_wire::{Correction, EncodedDestination, greeting};
 
 /// Pause between attempts to reconnect.
@@ -98,34 +94,26 @@ impl ClientIdentity {
 }
 
 /// The group, as requests name it, and the connection.
-struct LinkState {
+pub(super) struct LinkState {
     route: GroupRoute<Address>,
     destination: EncodedDestination,
-    connection: Option<Arc<ServerConnection>>,
+    /// The connection to the group's machine, which the links of its other groups share.
+    pub(super) connection: Option<Arc<ServerConnection>>,
+    /// The connection to the machine that the group has left, if others share it.
+    left: Weak<ServerConnection>,
 }
 
 /// A group and the connection to it.
 pub(super) struct ServerLink {
     pub(super) server: ServerId,
     state: Mutex<LinkState>,
-    connecting: Mutex<Connecting>,
-    /// Signals that a connection attempt has ended.
-    tried: Condvar,
+    /// Why the last attempt to connect failed, since the last success.
+    failure: Mutex<Option<String>>,
     /// Whether the group is at a Unix socket. Reads look at it without the lock.
     is_at_unix_socket: AtomicBool,
-    /// Further connections, for few threads.
-    pub(super) lanes: Lanes,
     pub(super) watching: Watching,
     /// The next one of the client.
-    next: OnceLock<Box<ServerLink>>,
-}
-
-/// One thread connects for all.
-#[derive(Default)]
-struct Connecting {
-    is_taken: bool,
-    /// Why the last attempt failed, since the last success.
-    failed: Option<String>,
+    pub(super) next: OnceLock<Box<ServerLink>>,
 }
 
 fn is_unix_socket(route: &GroupRoute<Address>) -> bool {
@@ -140,41 +128,31 @@ impl ServerLink {
         ServerLink {
             server,
             is_at_unix_socket: is_unix_socket(&route).into(),
-            state: Mutex::new(LinkState { route, destination, connection: None }),
-            connecting: Mutex::default(),
-            tried: Condvar::new(),
-            lanes: Lanes::default(),
+            state: Mutex::new(LinkState { route, destination, connection: None, left: Weak::new() }),
+            failure: Mutex::default(),
             watching: Watching::default(),
             next: OnceLock::new(),
         }
-    }
-
-    /// Connects to the server at an address.
-    pub(super) fn connect(address: &Address, identity: &ClientIdentity) -> Result<ServerLink, ConnectError> {
-        let connection = identity.connect(address, identity.client, &identity.options)?;
-        Ok(ServerLink::connected(address, connection))
-    }
-
-    /// Creates a link with a connection to an address.
-    fn connected(address: &Address, connection: ServerConnection) -> ServerLink {
-        let link = ServerLink::to_group(connection.server, Some(address.clone()));
-        link.state().connected(Arc::new(connection));
-        link
     }
 
     fn state(&self) -> MutexGuard<'_, LinkState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An attempt to connect has failed.
-    fn failed(&self) {
-        let mut state = self.state();
-        state.route.failed();
-        self.is_at_unix_socket.store(is_unix_socket(&state.route), Relaxed);
+    /// Notes why an attempt to connect has failed; `None`: it has not.
+    fn note_failure(&self, why: Option<String>) {
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = why;
     }
 
-    fn connecting(&self) -> MutexGuard<'_, Connecting> {
-        self.connecting.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns why the last attempt to connect has failed.
+    pub(super) fn failure(&self) -> Option<String> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Locks the link if it has a connection.
+    pub(super) fn sharing(&self, connection: &Arc<ServerConnection>) -> Option<MutexGuard<'_, LinkState>> {
+        let state = self.state();
+        state.connection.as_ref().is_some_and(|own| Arc::ptr_eq(own, connection)).then_some(state)
     }
 
     pub(super) fn connection(&self) -> Option<Arc<ServerConnection>> {
@@ -211,109 +189,99 @@ impl ServerLink {
         self.is_at_unix_socket.store(is_unix_socket(&state.route), Relaxed);
         let has_moved = state.route.address() != before.as_ref();
         let left = if has_moved { state.connection.take() } else { None };
+        if let Some(left) = &left {
+            state.left = Arc::downgrade(left);
+        }
         drop(state);
-        if let Some(left) = left {
+        // The links of the machine's other groups use it, too.
+        if let Some(left) = left.filter(|left| left.groups().len() == 1) {
             let why = "the group has moved to another address".to_owned();
             left.close_with(LostConnection { cause: LossCause::Disconnected, why });
-            self.lanes.forget_free();
+            left.lanes.forget_free();
         }
         knows_more
     }
 
-    /// Closes the connection if its secrets were replaced and no request uses it. The next request
-    /// connects again.
-    pub(super) fn renew(&self, identity: &ClientIdentity) {
+    /// Takes the address of the group's machine, if none is known.
+    pub(super) fn found(&self, address: &Address) {
         let mut state = self.state();
-        // Requests that wait for a reply, also those that begin now, have a handle from this state.
-        let left = state.connection.take_if(|connection| {
-            let secrets = identity.options.secrets.as_ref().zip(connection.made_with.as_ref());
-            let is_outdated = secrets.is_some_and(|(secrets, made_with)| secrets.is_outdated(made_with));
-            is_outdated && Arc::strong_count(connection) == 1 && !connection.slots.has_handlers()
-        });
+        state.route.found(address);
+        self.is_at_unix_socket.store(is_unix_socket(&state.route), Relaxed);
+    }
+
+    /// Takes a connection to a machine that hosts the group, unless it is connected to another one.
+    /// `address` is the machine's.
+    pub(super) fn take(&self, connection: &Arc<ServerConnection>, address: &Address) {
+        let mut state = self.state();
+        let is_of_another = |known: &Arc<ServerConnection>| {
+            !known.is_closed() && known.server != connection.server && known.hosts(self.server)
+        };
+        if state.connection.as_ref().is_some_and(is_of_another) {
+            return;
+        }
+        state.route.found(address);
+        self.is_at_unix_socket.store(is_unix_socket(&state.route), Relaxed);
+        let former = state.connected(self.server, connection);
         drop(state);
-        if let Some(left) = left {
-            let why = "its credential or authority was replaced".to_owned();
-            left.close_with(LostConnection { cause: LossCause::Disconnected, why });
-            self.lanes.forget_free();
+        self.note_failure(None);
+        if let Some(former) = former.filter(|former| !Arc::ptr_eq(former, connection)) {
+            // A server ends the former connection of a client. No thread reads from the lanes.
+            let why = "the server was connected to anew".to_owned();
+            former.close_with(LostConnection { cause: LossCause::Disconnected, why });
+            former.lanes.forget_free();
         }
     }
 
-    /// Returns an open connection, connecting if necessary. Other waiting threads do not make a
-    /// thread wait longer: the mutex is not held while connecting, since it would go to a thread
-    /// that has just given up and tries again. With `has_others` it makes one attempt, since other
-    /// machines may know a better address.
-    pub(super) fn alive(
-        &self,
-        identity: &ClientIdentity,
-        has_others: bool,
-    ) -> Result<(Arc<ServerConnection>, EncodedDestination), String> {
-        if let Some(open) = self.open() {
-            return Ok(open);
+    /// Takes a connection that another link has, if the group's machine is at its end. Returns whether
+    /// it has.
+    pub(super) fn adopt(&self, connection: &Arc<ServerConnection>) -> bool {
+        let mut state = self.state();
+        let is_left = std::ptr::eq(state.left.as_ptr(), Arc::as_ptr(connection));
+        if is_left || !connection.hosts(self.server) {
+            return false;
         }
-        let until = Instant::now() + identity.options.connect_timeout;
-        let mut connecting = self.connecting();
-        while connecting.is_taken {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                let place = self.address().map_or_else(String::new, |address| format!("{address}: "));
-                let silent = || format!("{place}it does not answer");
-                return Err(connecting.failed.clone().unwrap_or_else(silent));
-            }
-            let waited = self.tried.wait_timeout(connecting, left.min(CHECK_EVERY));
-            drop(waited.unwrap_or_else(PoisonError::into_inner));
-            // Without the lock, which others need.
-            let is_cancelled = check_cancelled();
-            connecting = self.connecting();
-            if is_cancelled && connecting.is_taken {
-                return Err("it is being connected to".to_owned());
-            }
-        }
-        if let Some(open) = self.open() {
-            return Ok(open);
-        }
-        connecting.is_taken = true;
-        drop(connecting);
-        let connected = self.reconnect(identity, if has_others { Instant::now() } else { until });
-        let failed = connected.as_ref().err().cloned();
-        *self.connecting() = Connecting { is_taken: false, failed };
-        self.tried.notify_all();
-        connected
+        state.connected(self.server, connection);
+        true
     }
 
     /// Connects; tries until a deadline, and at least once.
-    fn reconnect(
+    pub(super) fn connect(
         &self,
         identity: &ClientIdentity,
         until: Instant,
-    ) -> Result<(Arc<ServerConnection>, EncodedDestination), String> {
+    ) -> Result<(Address, ServerConnection), String> {
         loop {
-            let Some(address) = self.address() else { return Err("no address is known".to_owned()) };
+            let Some(address) = self.address() else { return Err(NO_ADDRESS.to_owned()) };
             let connected = identity.connect(&address, identity.client, &identity.options);
             let connected = connected.and_then(|connection| match connection.server {
-                now if now == self.server => Ok(connection),
-                now => Err(ConnectError::Another { address, before: self.server, now }),
+                _ if connection.hosts(self.server) => Ok(connection),
+                now => Err(ConnectError::Another { address: address.clone(), before: self.server, now }),
             });
             match connected {
-                Ok(connection) => {
-                    let found = self.state().connected(Arc::new(connection));
-                    // The lanes ended with the old connection, and no thread reads there.
-                    self.lanes.forget_free();
-                    return Ok(found);
-                }
+                Ok(connection) => return Ok((address, connection)),
                 // The server may be restarting.
-                Err(ref error)
+                Err(error)
                     if Instant::now() + AGAIN_AFTER < until && error.may_pass() && !check_cancelled() =>
                 {
                     self.failed();
-                    self.connecting().failed = connected.err().map(|error| error.to_string());
+                    self.note_failure(Some(error.to_string()));
                     thread::sleep(AGAIN_AFTER);
                 }
                 Err(error) => {
                     self.failed();
-                    return Err(error.to_string());
+                    let why = error.to_string();
+                    self.note_failure(Some(why.clone()));
+                    return Err(why);
                 }
             }
         }
+    }
+
+    /// An attempt to connect has failed.
+    fn failed(&self) {
+        let mut state = self.state();
+        state.route.failed();
+        self.is_at_unix_socket.store(is_unix_socket(&state.route), Relaxed);
     }
 
     /// Sends a question on the connection by which the client watches nodes.
@@ -325,7 +293,7 @@ impl ServerLink {
     ) -> Option<Vec<u8>> {
         let connect = || {
             let connection = identity.connect_watcher(&self.address()?).ok()?;
-            (connection.server == self.server).then_some(connection)
+            connection.hosts(self.server).then_some(connection)
         };
         let server = WatchedServer {
             destination: self.destination(),
@@ -336,91 +304,35 @@ impl ServerLink {
         self.watching.ask(&server, request, see)
     }
 
-    /// Connects a lane if one was missed, within a time.
-    pub(super) fn provide_lane(&self, identity: &ClientIdentity, timeout: Duration) {
+    /// Connects a lane to the machine at the end of a connection if one was missed, within a time.
+    pub(super) fn provide_lane(
+        &self,
+        connection: &ServerConnection,
+        identity: &ClientIdentity,
+        timeout: Duration,
+    ) {
         let connect_timeout = identity.options.connect_timeout.min(timeout);
-        self.lanes.provide(identity.options.lanes, |number| {
+        connection.lanes.provide(identity.options.lanes, |number| {
             let number = greeting::lane(identity.client, number);
             let options = SocketOptions { connect_timeout, ..identity.options.clone() };
-            let connection = identity.connect(&self.address()?, number, &options).ok()?;
-            (connection.server == self.server).then_some(connection)
+            let lane = identity.connect(&self.address()?, number, &options).ok()?;
+            (lane.server == connection.server).then_some(lane)
         });
     }
 }
 
 impl LinkState {
-    /// Takes a connection to the group.
+    /// Takes a connection to the group's machine. Returns the former one.
     fn connected(
         &mut self,
-        connection: Arc<ServerConnection>,
-    ) -> (Arc<ServerConnection>, EncodedDestination) {
-        self.route.greeted(connection.epoch);
+        group: ServerId,
+        connection: &Arc<ServerConnection>,
+    ) -> Option<Arc<ServerConnection>> {
+        self.route.greeted(connection.epoch_of(group).unwrap_or(GroupEpoch::UNKNOWN));
         self.destination = self.route.destination().encode();
-        self.connection = Some(Arc::clone(&connection));
-        (connection, self.destination)
+        self.connection.replace(Arc::clone(connection))
     }
 }
 
-/// The links of a client. More are added when groups become known, and none is removed, so that
-/// calls need no lock to find one.
-#[derive(Default)]
-pub(super) struct LinkList {
-    first: OnceLock<Box<ServerLink>>,
-}
-
-impl LinkList {
-    pub(super) fn iter(&self) -> impl Iterator<Item = &ServerLink> {
-        std::iter::successors(self.first.get(), |link| link.next.get()).map(|link| &**link)
-    }
-
-    /// Returns the link to a group.
-    pub(super) fn find(&self, group: ServerId) -> Option<&ServerLink> {
-        self.iter().find(|link| link.server == group)
-    }
-
-    /// Adds a link, unless there is one to the same group. Returns the one to the group.
-    pub(super) fn add(&self, link: ServerLink) -> &ServerLink {
-        let (group, mut new, mut place) = (link.server, Some(Box::new(link)), &self.first);
-        loop {
-            // Another thread may be first.
-            if place.get().is_none()
-                && let Some(link) = new.take()
-                && let Err(link) = place.set(link)
-            {
-                new = Some(link);
-            }
-            match place.get() {
-                Some(there) if there.server == group => return there,
-                Some(there) => place = &there.next,
-                None => {}
-            }
-        }
-    }
-
-    /// Adds a connection to an address, unless there is one to the same group.
-    pub(super) fn add_connection(&self, address: &Address, connection: ServerConnection) {
-        match self.find(connection.server) {
-            None => {
-                self.add(ServerLink::connected(address, connection));
-            }
-            Some(link) if link.open().is_some() => {}
-            Some(link) => {
-                link.state().connected(Arc::new(connection));
-                link.lanes.forget_free();
-            }
-        }
-    }
-
-    /// Iterates over the connections.
-    pub(super) fn connections(&self) -> impl Iterator<Item = Arc<ServerConnection>> {
-        self.iter().filter_map(ServerLink::connection)
-    }
-
-    /// Iterates over the open connections to other groups.
-    pub(super) fn connections_but(&self, group: ServerId) -> impl Iterator<Item = Arc<ServerConnection>> {
-        self.iter()
-            .filter(move |link| link.server != group)
-            .filter_map(ServerLink::open)
-            .map(|(connection, _)| connection)
-    }
-}
+/// Why a group without an address cannot be connected to.
+pub(super) const NO_ADDRESS: &str = "no address is known";

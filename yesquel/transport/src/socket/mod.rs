@@ -1,4 +1,5 @@
-//! Servers at addresses: one connection each, which all threads of a process share.
+//! Machines at addresses: one connection each, which all threads of a process share, whatever number of
+//! groups a machine hosts.
 //! `docs/yesquel/wire.md` has the roles.
 //!
 //! The futures wait for the network when they are polled: they are for
@@ -10,6 +11,7 @@ mod connect_error;
 mod connection;
 mod lanes;
 mod link;
+mod link_list;
 mod lost_connection;
 mod reply_slots;
 mod watching;
@@ -22,7 +24,8 @@ use crate::{
 };
 use connection::ServerConnection;
 use lanes::{LANES, LaneGuard, Lanes};
-use link::{ClientIdentity, LinkList, ServerLink};
+use link::{ClientIdentity, NO_ADDRESS, ServerLink};
+use link_list::LinkList;
 use lost_connection::LostConnection;
 use std::{
     fmt,
@@ -137,12 +140,11 @@ impl Drop for SocketHandle {
         // A process may exit right after a commit: its decisions must arrive, for readers wait for
         // them.
         let until = Instant::now() + self.0.identity.options.close_timeout;
-        self.0.links.connections().for_each(|connection| connection.finish(until));
-        for link in self.0.links.iter() {
-            if let Some(connection) = link.connection() {
-                connection.close_with(LostConnection::other("it was closed"));
-            }
-            link.lanes.end();
+        let machines = self.0.links.machines();
+        machines.iter().for_each(|(_, connection)| connection.finish(until));
+        for (_, connection) in machines {
+            connection.close_with(LostConnection::other("it was closed"));
+            connection.lanes.end();
         }
     }
 }
@@ -165,22 +167,16 @@ impl SharedLinks {
                     let mut see = |event| heartbeats.on_watch_event(link.server, event);
                     link.watching.poll(&mut see);
                 }
-                shared.links.connections().for_each(|connection| connection.report(heartbeats));
+                shared.links.machines().iter().for_each(|(_, connection)| connection.report(heartbeats));
             }
             // Threads that wait for a reply take the others along; perhaps none does.
-            for connection in shared.links.connections() {
+            for (_, connection) in shared.links.machines() {
                 connection.receive_handled();
             }
-            shared.renew();
+            shared.links.renew(&shared.identity);
             // Lanes must not delay the heartbeats of other servers.
-            shared.links.iter().for_each(|link| link.provide_lane(&shared.identity, REPORT_EVERY));
+            shared.links.provide_lanes(&shared.identity, REPORT_EVERY);
         }
-    }
-}
-
-impl SharedLinks {
-    fn renew(&self) {
-        self.links.iter().for_each(|link| link.renew(&self.identity));
     }
 }
 
@@ -188,7 +184,7 @@ impl SocketTransport {
     /// Closes the connections whose secrets were replaced, except those that have requests in flight.
     /// Their next requests connect again. A thread does this now and then, too.
     pub fn renew(&self) {
-        self.0.0.renew();
+        self.0.0.links.renew(&self.0.0.identity);
     }
 
     /// Connects to servers as a client with a unique number. All must belong to one cluster.
@@ -200,7 +196,7 @@ impl SocketTransport {
         let identity = ClientIdentity::new(client, options);
         let links = LinkList::default();
         for address in addresses {
-            links.add(ServerLink::connect(address, &identity)?);
+            links.connect(address, &identity)?;
         }
         SocketTransport::around(links, identity, addresses)
     }
@@ -262,9 +258,14 @@ impl SocketTransport {
         Ok(SocketTransport(Arc::new(SocketHandle(shared))))
     }
 
-    /// The servers, in the order of the addresses.
+    /// The groups, in the order of the addresses; of a machine with several, its first one comes first.
     pub fn servers(&self) -> impl Iterator<Item = ServerId> {
         self.0.0.links.iter().map(|link| link.server)
+    }
+
+    /// Takes the address of a group, unless one is known.
+    pub fn add_group(&self, group: ServerId, address: &Address) {
+        self.0.0.links.add(ServerLink::to_group(group, Some(address.clone()))).found(address);
     }
 
     /// The link to a server, unless it belongs to the parent of this process.
@@ -321,37 +322,39 @@ fn connect_first(
 }
 
 /// Where a request goes.
-struct Route<'a> {
+struct Route {
     connection: Arc<ServerConnection>,
     destination: EncodedDestination,
-    lanes: Option<&'a Lanes>,
+    /// Whether it may go by a lane of the connection.
+    has_lanes: bool,
 }
 
 impl SharedLinks {
     /// Returns the connection to a group, with its lanes, or one to another machine, which answers
     /// where the group is.
-    fn route<'a>(&self, server: ServerId, link: Option<&'a ServerLink>) -> Result<Route<'a>, String> {
+    fn route(&self, server: ServerId, link: Option<&ServerLink>) -> Result<Route, String> {
         if let Some(link) = link
             && let Some((connection, destination)) = link.open()
         {
-            return Ok(Route { connection, destination, lanes: Some(&link.lanes) });
+            return Ok(Route { connection, destination, has_lanes: true });
         }
         let has_others = self.links.connections_but(server).next().is_some();
         let failed = match link {
-            Some(link) => match link.alive(&self.identity, has_others) {
+            Some(link) => match self.links.alive(link, &self.identity, has_others) {
                 Ok((connection, destination)) => {
-                    return Ok(Route { connection, destination, lanes: Some(&link.lanes) });
+                    return Ok(Route { connection, destination, has_lanes: true });
                 }
                 Err(why) => why,
             },
-            None => "no address is known".to_owned(),
+            None => NO_ADDRESS.to_owned(),
         };
         if was_cancelled() {
             return Err(failed);
         }
         let reached = || {
             let own = self.links.find(server).and_then(ServerLink::open);
-            let own = own.map(|(connection, destination)| Route { connection, destination, lanes: None });
+            let own =
+                own.map(|(connection, destination)| Route { connection, destination, has_lanes: false });
             own.or_else(|| self.detour(server))
         };
         if let Some(route) = reached() {
@@ -373,10 +376,10 @@ impl SharedLinks {
     }
 
     /// Returns a connection to another machine, which answers where a group is.
-    fn detour<'a>(&self, server: ServerId) -> Option<Route<'a>> {
+    fn detour(&self, server: ServerId) -> Option<Route> {
         let destination = Destination { group: server, epoch: GroupEpoch::UNKNOWN }.encode();
         let connection = self.links.connections_but(server).next()?;
-        Some(Route { connection, destination, lanes: None })
+        Some(Route { connection, destination, has_lanes: false })
     }
 }
 
@@ -395,9 +398,9 @@ impl SocketTransport {
             Err(LostConnection::other(OPENED_BEFORE_FORK))
         } else {
             match shared.route(server, link) {
-                Ok(Route { connection, destination, lanes }) => {
-                    let lanes = lanes.filter(|_| may_overtake && shared.identity.options.lanes > 0);
-                    taken = lanes.and_then(|lanes| lanes.take(&connection));
+                Ok(Route { connection, destination, has_lanes }) => {
+                    let has_lanes = has_lanes && may_overtake && shared.identity.options.lanes > 0;
+                    taken = has_lanes.then(|| Lanes::take(&connection)).flatten();
                     let own = taken.as_ref().and_then(LaneGuard::connection);
                     // It may be full of cancelled requests.
                     let by_own = own.and_then(|own| own.call(&destination, request, None).ok());

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use super::{finish::FINISH_STEP, *};
-use crate::{CancelCheck, block_on};
+use crate::{Address, CancelCheck, SocketOptions, block_on};
 use std::{
     io::{Read, Write},
     os::unix::net::{UnixListener, UnixStream},
@@ -16,7 +16,10 @@ use std::{
     task::Wake,
 };
 use yesquel_seeds::Random;
-use yesquel_wire::Destination;
+use yesquel_wire::{
+    Destination,
+    greeting::{Hello, VERSIONS, Welcome},
+};
 
 /// Time limit for what must happen.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -68,7 +71,8 @@ fn connected() -> (Arc<ServerConnection>, ServerSide) {
         }
         let (server, requests_max, now) = (ServerId(0), 256, Timestamp::from_ms(1_000));
         let (membership, epoch) = (ClusterMembership::default(), GroupEpoch::FIRST);
-        let welcome = Welcome::Served { version: VERSIONS.1, server, requests_max, now, membership, epoch };
+        let (version, others) = (VERSIONS.1, Vec::new());
+        let welcome = Welcome::Served { version, server, requests_max, now, membership, epoch, others };
         stream.write_all(&welcome.encode()).unwrap();
         stream
     });
