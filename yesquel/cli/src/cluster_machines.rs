@@ -98,10 +98,12 @@ pub(crate) fn text_of(machines: &[MachineStatus]) -> String {
     if machines.is_empty() {
         return String::new();
     }
-    let mut table = TableOfLines::new(["machine", "group", "state", "starts", "address"]);
-    for MachineStatus { machine, group, address, state, incarnation } in machines {
+    let mut table = TableOfLines::new(["machine", "groups", "state", "starts", "address"]);
+    for machine in machines {
+        let groups = machine.all_groups().map(|group| group.to_string()).collect::<Vec<_>>().join(",");
+        let MachineStatus { machine, address, state, incarnation, .. } = machine;
         let (state, starts) = (state.to_string(), incarnation.to_string());
-        table.push([machine.to_string(), group.to_string(), state, starts, address.clone()]);
+        table.push([machine.to_string(), groups, state, starts, address.clone()]);
     }
     format!("\n{}", table.text())
 }
@@ -126,15 +128,22 @@ mod tests {
         let machine = MachineStatus {
             machine: 2,
             group: 1,
+            groups: Vec::new(),
             address: "a:7411".to_owned(),
             state: MachineState::Removed,
             incarnation: 12,
         };
-        let text = anstream::adapter::strip_str(&text_of(&[machine])).to_string();
+        let several = MachineStatus { machine: 3, group: 2, groups: vec![2, 4], ..machine.clone() };
+        let text = anstream::adapter::strip_str(&text_of(&[machine, several])).to_string();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines,
-            ["", "machine  group  state    starts  address", "2        1      removed  12      a:7411"]
+            [
+                "",
+                "machine  groups  state    starts  address",
+                "2        1       removed  12      a:7411",
+                "3        2,4     removed  12      a:7411"
+            ]
         );
     }
 }

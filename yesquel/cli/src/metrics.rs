@@ -36,18 +36,21 @@ const REQUEST_TIME: Duration = Duration::from_secs(5);
 
 const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Metrics of a server's status.
+/// Metrics of a group.
 #[derive(Debug)]
-struct ServerMetrics(ServerStatus);
+struct GroupMetrics(ServerStatus);
 
-impl Collector for ServerMetrics {
+/// Metrics of what the groups of a machine share, from the status of one of them.
+#[derive(Debug)]
+struct MachineMetrics(ServerStatus);
+
+impl Collector for GroupMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let ServerMetrics(status) = self;
+        let GroupMetrics(status) = self;
         let mut gauge = |name: &str, help: &str, value: u64| {
             let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
         };
-        gauge("yesquel_uptime_milliseconds", "Since the server was started", status.uptime_ms)?;
         gauge("yesquel_memory_bytes", "Memory that nodes take", status.memory.bytes)?;
         if let Some(most) = status.memory.bytes_max {
             gauge("yesquel_memory_max_bytes", "Memory that nodes may take", most)?;
@@ -69,22 +72,6 @@ impl Collector for ServerMetrics {
         gauge("yesquel_disk_full", "1: the disk is full", status.log.full.is_some().into())?;
         let full_ms = status.log.full.as_ref().map_or(0, |full| full.since_ms);
         gauge("yesquel_disk_full_milliseconds", "Since the disk became full; 0: it is not full", full_ms)?;
-        gauge("yesquel_connections", "Connections that are open", status.connections.open)?;
-        gauge(
-            "yesquel_connection_queued_most_bytes",
-            "The most bytes of replies that ever waited for a connection",
-            status.connections.queued_most,
-        )?;
-        gauge(
-            "yesquel_connection_unfinished_bytes",
-            "Bytes of messages of connections that have come in part",
-            status.connections.unfinished,
-        )?;
-        gauge(
-            "yesquel_not_serving",
-            "1 if the server serves nothing because of its clock",
-            status.peers.not_serving.is_some().into(),
-        )?;
         let transactions = &status.transactions;
         gauge("yesquel_transactions_undecided", "Prepared and not decided", transactions.undecided)?;
         gauge(
@@ -111,22 +98,6 @@ impl Collector for ServerMetrics {
             counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)
         };
         counter("yesquel_disks_full", "Times that the disk became full", status.log.full_count)?;
-        counter("yesquel_connections_accepted", "Connections that were taken", status.connections.accepted)?;
-        counter(
-            "yesquel_connections_refused",
-            "Connections that were not served, or were closed for what they did",
-            status.connections.refused,
-        )?;
-        counter(
-            "yesquel_connections_revoked",
-            "Connections that were closed because their credential was removed",
-            status.connections.revoked,
-        )?;
-        counter(
-            "yesquel_connections_paused",
-            "Times that a connection was read no further, for it had not taken its replies",
-            status.connections.paused,
-        )?;
         let requests = &status.requests;
         counter("yesquel_reads", "Requests that read", requests.reads)?;
         counter("yesquel_questions", "What they asked of nodes", requests.questions)?;
@@ -151,7 +122,54 @@ impl Collector for ServerMetrics {
             "Requests for another group, or with another epoch of the group",
             requests.wrong_group,
         )?;
-        commit_metrics::encode(status, &mut encoder)?;
+        commit_metrics::encode(status, &mut encoder)
+    }
+}
+
+impl Collector for MachineMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let MachineMetrics(status) = self;
+        let mut gauge = |name: &str, help: &str, value: u64| {
+            let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
+        };
+        gauge("yesquel_uptime_milliseconds", "Since the server was started", status.uptime_ms)?;
+        gauge("yesquel_connections", "Connections that are open", status.connections.open)?;
+        gauge(
+            "yesquel_connection_queued_most_bytes",
+            "The most bytes of replies that ever waited for a connection",
+            status.connections.queued_most,
+        )?;
+        gauge(
+            "yesquel_connection_unfinished_bytes",
+            "Bytes of messages of connections that have come in part",
+            status.connections.unfinished,
+        )?;
+        gauge(
+            "yesquel_not_serving",
+            "1 if the server serves nothing because of its clock",
+            status.peers.not_serving.is_some().into(),
+        )?;
+        let mut counter = |name: &str, help: &str, value: u64| {
+            let counter = ConstCounter::new(value);
+            counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)
+        };
+        counter("yesquel_connections_accepted", "Connections that were taken", status.connections.accepted)?;
+        counter(
+            "yesquel_connections_refused",
+            "Connections that were not served, or were closed for what they did",
+            status.connections.refused,
+        )?;
+        counter(
+            "yesquel_connections_revoked",
+            "Connections that were closed because their credential was removed",
+            status.connections.revoked,
+        )?;
+        counter(
+            "yesquel_connections_paused",
+            "Times that a connection was read no further, for it had not taken its replies",
+            status.connections.paused,
+        )?;
         secret_metrics::encode(&status.secrets, &mut encoder)?;
         if status.peers.clocks.is_empty() {
             return Ok(());
@@ -169,11 +187,54 @@ impl Collector for ServerMetrics {
     }
 }
 
-fn text(status: ServerStatus) -> Result<String, fmt::Error> {
-    let (mut registry, mut text) = (Registry::default(), String::new());
-    registry.register_collector(Box::new(ServerMetrics(status)));
-    encode(&mut text, &registry)?;
+/// Last line of metrics.
+const END: &str = "# EOF\n";
+
+/// Returns the text of a registry, without its last line.
+fn text_of(registry: &Registry) -> Result<String, fmt::Error> {
+    let mut text = String::new();
+    encode(&mut text, registry)?;
+    text.truncate(text.strip_suffix(END).map_or(text.len(), str::len));
     Ok(text)
+}
+
+/// Splits metrics into families: the comments of each, which name it, and its values.
+fn families(text: &str) -> Vec<(&str, &str)> {
+    let starts: Vec<usize> = text.match_indices("# HELP ").map(|(at, _)| at).collect();
+    let ends = starts.iter().skip(1).copied().chain([text.len()]);
+    let families = starts.iter().zip(ends).filter_map(|(start, end)| text.get(*start..end));
+    let values = |family: &str| {
+        let comments = family.split_inclusive('\n').take_while(|line| line.starts_with('#'));
+        comments.map(str::len).sum()
+    };
+    families.map(|family| family.split_at(values(family))).collect()
+}
+
+/// Returns the metrics of a machine with these groups. Those of several groups have the number of the
+/// group as a label.
+fn text(statuses: Vec<ServerStatus>) -> Result<String, fmt::Error> {
+    let (mut machine, mut groups) = (Registry::default(), Vec::new());
+    let is_alone = statuses.len() == 1;
+    if let Some(status) = statuses.first() {
+        machine.register_collector(Box::new(MachineMetrics(status.clone())));
+    }
+    for status in statuses {
+        let label = ("group".into(), status.server.to_string().into());
+        let mut registry = Registry::with_labels(std::iter::once(label).filter(|_| !is_alone));
+        registry.register_collector(Box::new(GroupMetrics(status)));
+        groups.push(text_of(&registry)?);
+    }
+    let mut text = text_of(&machine)?;
+    // All values of a family are together. A group that has made no checkpoint has fewer families.
+    let mut merged: Vec<(&str, String)> = Vec::new();
+    for (comments, values) in groups.iter().flat_map(|group| families(group)) {
+        match merged.iter_mut().find(|(known, _)| *known == comments) {
+            Some((_, all)) => all.push_str(values),
+            None => merged.push((comments, values.to_owned())),
+        }
+    }
+    merged.iter().for_each(|(comments, values)| text.extend([*comments, values.as_str()]));
+    Ok(text + END)
 }
 
 async fn answer(
@@ -191,7 +252,7 @@ async fn answer(
     let Some(server) = server.upgrade() else {
         return Ok(of(StatusCode::SERVICE_UNAVAILABLE, "the server is ending\n".to_owned()));
     };
-    Ok(match text(server.status()) {
+    Ok(match text(server.statuses()) {
         Ok(text) => {
             let mut response = of(StatusCode::OK, text);
             response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(TEXT));
@@ -318,7 +379,7 @@ mod tests {
             requests: yesquel::status::RequestStatus { commits: 7, ..Default::default() },
             ..Default::default()
         };
-        let text = text(status).unwrap();
+        let text = text(vec![status]).unwrap();
         assert!(text.contains("# TYPE yesquel_memory_bytes gauge\nyesquel_memory_bytes 512\n"), "{text}");
         assert!(text.contains("# TYPE yesquel_commits counter\nyesquel_commits_total 7\n"), "{text}");
         for line in [
@@ -333,6 +394,29 @@ mod tests {
             assert!(text.contains(&format!("\nyesquel_{line}\n")), "{text}");
         }
         assert!(!text.contains("memory_max") && text.ends_with("# EOF\n"), "{text}");
+    }
+
+    #[test]
+    fn values_of_several_groups_are_together() {
+        let status = |server| ServerStatus {
+            server,
+            log: yesquel::status::LogStatus { bytes: u64::from(server), ..Default::default() },
+            connections: yesquel::status::ConnectionStatus { open: 5, ..Default::default() },
+            ..Default::default()
+        };
+        let text = text([3, 8].map(status).to_vec()).unwrap();
+        assert!(text.contains("# TYPE yesquel_log_bytes gauge\nyesquel_log_bytes{group=\"3\"} 3\nyesquel_log_bytes{group=\"8\"} 8\n# HELP "), "{text}");
+        assert!(
+            text.contains("\nyesquel_commit_messages_total{kind=\"decide\",group=\"8\"} 0\n")
+                || text.contains("\nyesquel_commit_messages_total{group=\"8\",kind=\"decide\"} 0\n"),
+            "{text}"
+        );
+        // One connection of a client serves all groups.
+        assert!(text.contains("\nyesquel_connections 5\n"), "{text}");
+        let types: Vec<&str> = text.lines().filter(|line| line.starts_with("# TYPE ")).collect();
+        let unique: std::collections::BTreeSet<&&str> = types.iter().collect();
+        assert_eq!(unique.len(), types.len(), "{text}");
+        assert!(text.ends_with("\n# EOF\n") && text.matches("# EOF").count() == 1, "{text}");
     }
 
     #[test]

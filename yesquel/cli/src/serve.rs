@@ -21,8 +21,8 @@ use std::{
 use tracing_subscriber::EnvFilter;
 use yesquel::{
     Address, AddressError, Addresses, CLIENTS_MAX, CertificateFiles, DEFAULT_PORT, Durability,
-    EngineSettings, JoinOptions, LeafPlacement, LogOptions, PeerOptions, ReloadSummary, SOCKET_MODE,
-    SecretFiles, SecretReloader, Server, ServerId, StopFlag, Techniques, tls::date,
+    EngineSettings, GROUPS_MAX, JoinOptions, LeafPlacement, LogOptions, PeerOptions, ReloadSummary,
+    SOCKET_MODE, SecretFiles, SecretReloader, Server, ServerId, StopFlag, Techniques, tls::date,
 };
 
 /// When writes reach the disk.
@@ -78,7 +78,7 @@ pub(crate) struct ServeArguments {
     /// Writes that `--durability interval` can lose to a crash or a killed process, milliseconds
     #[arg(long, value_name = "MS", default_value_t = 100)]
     sync_interval: u64,
-    /// Memory budget of nodes, such as 4G; at least 1M [default: unlimited]
+    /// Memory budget of nodes, such as 4G; at least 1M. The groups get equal parts of it [default: unlimited]
     #[arg(long, value_name = "BYTES", value_parser = memory)]
     memory: Option<usize>,
     /// Log size that starts a checkpoint, such as 64M; at least 64K. In a large store the log
@@ -92,6 +92,11 @@ pub(crate) struct ServeArguments {
     /// group in turn, or at the least-loaded group
     #[arg(long, value_enum, default_value_t = LeafPlacementName::Local)]
     placement: LeafPlacementName,
+    /// Number of groups that this machine hosts at least, each with a log of its own. A data folder that has fewer gets
+    /// further ones; one that has more keeps them
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    #[arg(value_parser = value_parser!(u16).range(1..=i64::from(GROUPS_MAX)))]
+    groups: u16,
     /// Longest time for which a transaction keeps its snapshot, seconds
     #[arg(long, value_name = "SECONDS", default_value_t = EngineSettings::default().snapshot_age_ms_max / 1_000)]
     #[arg(value_parser = value_parser!(u64).range(1..))]
@@ -289,6 +294,7 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<(), CliError> {
             LeafPlacementName::Load => LeafPlacement::Load,
         },
         accepts_loss: arguments.accept_loss,
+        groups: arguments.groups,
         ending: ending.clone(),
     };
     let server = match Server::start(arguments.data.as_deref(), settings, options, listen) {
@@ -311,14 +317,16 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<(), CliError> {
         let is_usual = matches!(address, Address::Tcp { port: DEFAULT_PORT, .. });
         tracing::info!(%address, usual_port = is_usual, "listening");
     }
-    let status = server.status();
-    tracing::info!(
-        durability = status.durability,
-        nodes = status.trees.iter().map(|tree| tree.leaves + tree.inner).sum::<u64>(),
-        memory = show::bytes(status.memory.bytes),
-        records = status.log.lsn,
-        "ready"
-    );
+    for status in server.statuses() {
+        tracing::info!(
+            group = status.server,
+            durability = status.durability,
+            nodes = status.trees.iter().map(|tree| tree.leaves + tree.inner).sum::<u64>(),
+            memory = show::bytes(status.memory.bytes),
+            records = status.log.lsn,
+            "ready"
+        );
+    }
     let reloads = serve_reloads(server.reloader().clone(), files)?;
     // The thread of the signals keeps the channel open.
     for event in &events.receiver {

@@ -109,7 +109,8 @@ pub(crate) fn begin(server: &Arc<Server>) -> io::Result<Trimming> {
         let mut rule = Rule::default();
         while ended.recv_timeout(STEP) == Err(RecvTimeoutError::Timeout) {
             let Some(server) = server.upgrade() else { return };
-            let counted = server.host().transport().core().with_engine(|engine| engine.memory()) as u64;
+            let groups = server.host().groups().iter();
+            let counted = groups.map(|group| group.with_engine(|engine| engine.memory()) as u64).sum();
             // On systems without this file nothing is trimmed.
             let Ok(resident_before) = resident() else { return };
             if rule.is_time(MemorySample { counted, resident: resident_before }) {

@@ -1,6 +1,9 @@
 //! A server in this process: the calling thread steps its engine.
 
+mod machine;
 mod numbers;
+
+pub use machine::EmbeddedMachine;
 
 use numbers::unique;
 use std::{
@@ -149,17 +152,17 @@ impl EmbeddedServer {
         folder: DataFolder,
         settings: EngineSettings,
         options: LogOptions,
-        time: impl Time + 'static,
+        time: impl Time + Clone + 'static,
     ) -> Result<EmbeddedServer, CoreError> {
         EmbeddedServer::open_with(folder, settings, options, time, NoSockets)
     }
 
-    /// Opens a server on a data folder; `others` takes the replies to requests from sockets.
+    /// Opens the server of the first group of a data folder; `others` takes the replies to requests from sockets.
     pub fn open_with(
         folder: DataFolder,
         settings: EngineSettings,
         options: LogOptions,
-        time: impl Time + 'static,
+        time: impl Time + Clone + 'static,
         others: impl ReplySink + Send + Sync + 'static,
     ) -> Result<EmbeddedServer, CoreError> {
         let pending = PendingCalls::default();
@@ -190,7 +193,7 @@ impl EmbeddedServer {
             let mut session = self.core.session();
             clients.retain(|LocalClient { connection, client, heartbeats }| match heartbeats.upgrade() {
                 Some(heartbeats) => {
-                    session.on_heartbeat(*connection, *client, heartbeats.heartbeat());
+                    session.on_heartbeat(*connection, *client, &heartbeats.heartbeat());
                     true
                 }
                 None => {

@@ -54,7 +54,20 @@ impl fmt::Display for ClockState {
     }
 }
 
-/// A comparison with a peer.
+/// A comparison with another machine's clock.
+#[derive(Debug, Clone, Copy)]
+pub struct ComparedClock {
+    /// First group of the other machine.
+    pub peer: ServerId,
+    /// Its wall clock.
+    pub wall_ms: u64,
+    /// Time between question and answer.
+    pub round_trip_ms: u64,
+    /// The own clocks at the answer.
+    pub received: Now,
+}
+
+/// A comparison with a peer, as it is kept.
 #[derive(Debug, Clone, Copy)]
 struct ClockComparison {
     /// The peer's wall clock less the own monotonic clock. The own wall clock is not part of it, so

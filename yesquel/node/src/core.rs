@@ -4,6 +4,7 @@
 mod destination;
 mod disk;
 mod peer_query;
+mod reports;
 
 pub use peer_query::PeerQuery;
 
@@ -19,10 +20,10 @@ use crate::{
 use disk::FullDisk;
 use std::fmt;
 use yesquel_engine::{Caller, Checkpoint, Effects, Engine, Now, ReplyDurability};
-use yesquel_model::{GroupEpoch, Refusal, ServerId};
+use yesquel_model::{Refusal, ServerId};
 use yesquel_tree::GroupLoad;
 use yesquel_wire::{
-    ClientHeartbeat, GroupLocation, HorizonReport, Malformed, PeerReport, Reply, Request,
+    ClientHeartbeat, HorizonReport, Malformed, PeerReport, Reply, Request,
     status::{CheckpointStatus, LogStatus, PeerClock, PeersStatus, RequestStatus, ServerStatus},
 };
 
@@ -153,10 +154,10 @@ impl GroupCore {
         }
     }
 
-    /// Sets how many other servers this one compares its clock with. It serves nothing until it
-    /// has.
-    pub fn compare_with(&mut self, peers: usize) {
-        self.watch = ClockWatch::new(self.engine.server(), peers);
+    /// Sets the first group of the machine, and how many other machines it compares its clock with. The
+    /// group serves nothing until it has.
+    pub fn compare_with(&mut self, own: ServerId, peers: usize) {
+        self.watch = ClockWatch::new(own, peers);
     }
 
     /// Limits the time in milliseconds after the start for which the group waits for the clocks of
@@ -273,66 +274,6 @@ impl GroupCore {
             Some(Durability::Sync) => false,
             Some(Durability::Interval(_) | Durability::None) => self.unsynced_lsn <= self.synced,
         }
-    }
-
-    /// Returns the report to other servers.
-    fn report(&mut self) -> PeerReport {
-        let (oldest, more) = self.engine.held_by_clients();
-        let (server, wall_ms, horizon) = (self.engine.server(), self.clocks.wall_ms, self.horizon());
-        // The receiver is corrected when it uses an epoch that was not durable here.
-        let is_durable = self.durability.is_none() || self.engine.epoch_lsn() <= self.synced;
-        let epoch = if is_durable { self.engine.epoch() } else { GroupEpoch::UNKNOWN };
-        let (address, directory) = (self.locations.own().into(), self.locations.version());
-        let load = Some((self.engine.memory() as u64, self.loads.requests()));
-        PeerReport { server, wall_ms, oldest, more, horizon, epoch, address, directory, load }
-    }
-
-    /// Returns the last report on the horizon of which all that it states is on disk.
-    fn horizon(&mut self) -> HorizonReport {
-        let is_synced = |lsn: u64| self.durability.is_none() || lsn <= self.synced;
-        if let Some((report, _)) = self.next_horizon.take_if(|(_, lsn)| is_synced(*lsn)) {
-            self.horizon = report;
-        }
-        if self.next_horizon.is_none() {
-            self.next_horizon = Some(self.engine.report());
-        }
-        self.horizon.clone()
-    }
-
-    /// Takes another server's report, and answers with the own one.
-    fn exchange(&mut self, now: Now, caller: Caller, report: &[u8]) -> Result<(), Malformed> {
-        let report = PeerReport::decode(report)?;
-        self.take_report(now, report);
-        let own = self.report().encode();
-        self.effects.push_reply(caller, |bytes| bytes.extend_from_slice(&own));
-        Ok(())
-    }
-
-    /// Returns the bytes of a report to another server, which is sent now.
-    pub fn begin_report(&mut self) -> Vec<u8> {
-        self.report().encode()
-    }
-
-    /// Takes another server's answer to a report that was sent at `sent` by the driver's clocks.
-    pub fn end_report(&mut self, now: Now, sent: Now, reply: &[u8]) {
-        let Ok(report) = PeerReport::decode(reply) else { return };
-        let round_trip_ms = self.clocks.uptime_ms.saturating_sub(sent.uptime_ms);
-        self.watch.compare(report.server, report.wall_ms, round_trip_ms, self.clocks);
-        self.take_report(now, report);
-    }
-
-    fn take_report(&mut self, now: Now, report: PeerReport) {
-        let PeerReport { server: group, oldest, more, horizon, epoch, address, directory, load, .. } = report;
-        self.locations.hear(directory);
-        if self.locations.is_removed(group) {
-            return;
-        }
-        self.locations.learn(GroupLocation { group, epoch, address: &address });
-        if let Some((memory_bytes, requests)) = load {
-            self.loads.hear(now, group, GroupLoad { memory_bytes, requests });
-        }
-        self.engine.hold_for_peer(now, group, oldest, more);
-        self.engine.on_report(group, horizon);
     }
 
     /// Refuses the requests that wait, once the clock differs.

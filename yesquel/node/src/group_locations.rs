@@ -43,19 +43,20 @@ impl GroupLocations {
     /// Takes a copy of the directory, which was read from the home group.
     pub(crate) fn install(&mut self, own: ServerId, directory: DirectoryStatus) {
         for machine in &directory.machines {
-            let group = ServerId(machine.group);
-            if machine.state == MachineState::Removed {
-                self.removed.insert(group);
-                self.others.remove(&group);
-                continue;
-            }
             // A group's own report is newer than an entry that has not changed.
-            let before = self.machines.iter().find(|before| before.machine == machine.machine);
-            let has_changed = before
-                .is_none_or(|before| (&before.address, before.state) != (&machine.address, machine.state));
-            if machine.state == MachineState::Serving && group != own && has_changed {
-                let epoch = GroupEpoch::UNKNOWN;
-                self.learn(GroupLocation { group, epoch, address: &machine.address });
+            let before = self.machines.iter().find(|before| before.machine == machine.machine).cloned();
+            let has_changed = before.is_none_or(|before| {
+                (&before.address, before.state, &before.groups)
+                    != (&machine.address, machine.state, &machine.groups)
+            });
+            for group in machine.all_groups().map(ServerId) {
+                if machine.state == MachineState::Removed {
+                    self.removed.insert(group);
+                    self.others.remove(&group);
+                } else if machine.state == MachineState::Serving && group != own && has_changed {
+                    let epoch = GroupEpoch::UNKNOWN;
+                    self.learn(GroupLocation { group, epoch, address: &machine.address });
+                }
             }
         }
         self.version = directory.version;
@@ -137,7 +138,8 @@ mod tests {
     use std::slice;
 
     fn machine(machine: u32, group: u16, address: &str, state: MachineState) -> MachineStatus {
-        MachineStatus { machine, group, address: address.to_owned(), state, incarnation: 1 }
+        let (address, groups) = (address.to_owned(), Vec::new());
+        MachineStatus { machine, group, groups, address, state, incarnation: 1 }
     }
 
     fn known(locations: &GroupLocations) -> Vec<(u16, String)> {
@@ -168,6 +170,22 @@ mod tests {
         locations.learn(GroupLocation { group: ServerId(1), epoch, address: "c" });
         assert_eq!(known(&locations), [(2, "b".to_owned())]);
         assert!(locations.is_removed(ServerId(1)) && !locations.is_removed(ServerId(2)));
+    }
+
+    #[test]
+    fn all_groups_of_a_machine_come_and_go() {
+        use MachineState::{Removed, Serving};
+        let mut locations = GroupLocations::default();
+        let mut install = |version, state| {
+            let several = MachineStatus { groups: vec![1, 4], ..machine(2, 1, "a", state) };
+            let machines = vec![machine(1, 0, "home", Serving), several];
+            locations.install(ServerId(4), DirectoryStatus { version, machines, ..Default::default() });
+            known(&locations)
+        };
+        let home = (0, "home".to_owned());
+        assert_eq!(install(1, Serving), [home.clone(), (1, "a".to_owned())]);
+        assert_eq!(install(2, Removed), [home]);
+        assert!([1, 4].map(ServerId).iter().all(|group| locations.is_removed(*group)));
     }
 
     /// A server that reports a version which does not exist costs one read.

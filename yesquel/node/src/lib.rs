@@ -23,7 +23,7 @@ mod reply_queues;
 mod reply_sink;
 
 pub use crate::core::{GroupCore, LOCAL_CONNECTION, LastCheckpoint, PeerQuery, Settled, SyncWanted};
-pub use clock_watch::ClockState;
+pub use clock_watch::{ClockState, ComparedClock};
 pub use log::{CheckpointWriter, GroupLog, LogFailure, LogSizes, WriteAttempt, WrittenCheckpoint};
 pub use machine_clock::MachineClock;
 pub use maintenance::{GroupWork, Maintainer, MaintenanceStep, SplitSource};

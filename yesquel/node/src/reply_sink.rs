@@ -20,3 +20,25 @@ pub trait ReplySink {
     /// Ends a batch of replies delivered by a thread that handles no requests. Called outside steps.
     fn flush(&self) {}
 }
+
+impl<S: ReplySink> ReplySink for std::sync::Arc<S> {
+    fn deliver(&self, caller: Caller, reply: &[u8]) {
+        (**self).deliver(caller, reply);
+    }
+
+    fn notify(&self, connection: u64, notice: &[u8]) {
+        (**self).notify(connection, notice);
+    }
+
+    fn reply_held(&self, caller: Caller, bytes: usize) {
+        (**self).reply_held(caller, bytes);
+    }
+
+    fn reply_released(&self, caller: Caller, bytes: usize) {
+        (**self).reply_released(caller, bytes);
+    }
+
+    fn flush(&self) {
+        (**self).flush();
+    }
+}

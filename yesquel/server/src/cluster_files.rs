@@ -4,7 +4,8 @@
 use crate::{
     folder_error::DataFolderError,
     machine_file::{
-        MachineFile, MachineIdentity, group_folder, parse_nonce, random_bytes, write_file, write_private_file,
+        MachineFile, MachineIdentity, group_folder, group_of_folder, parse_nonce, random_bytes, write_file,
+        write_private_file,
     },
 };
 use std::{fmt, io, path::PathBuf};
@@ -146,14 +147,32 @@ impl<D: Disk> ClusterFiles<D> {
     }
 }
 
-/// Prepares a new folder for a group.
-pub(crate) fn create_group(
+/// Creates the folders of the groups of a new machine, and then states whose they are. Deletes those of
+/// other groups, which are empty: a start that was interrupted has left them.
+pub(crate) fn create_machine(
     disk: &impl DiskTree,
     file: &MachineFile,
-    group: ServerId,
+    groups: &[ServerId],
 ) -> Result<(), DataFolderError> {
-    let created = disk.create_folder(&group_folder(group));
-    created.map_err(|error| DataFolderError::Io { path: disk.path().to_owned(), error })?;
+    let failed = |error| DataFolderError::Io { path: disk.path().to_owned(), error };
+    for name in disk.names().map_err(failed)? {
+        if group_of_folder(&name).is_some_and(|group| !groups.contains(&group)) {
+            disk.delete_folder(&name).map_err(failed)?;
+        }
+    }
+    create_groups(disk, file, groups)
+}
+
+/// Creates the folders of groups, and then states whose they are.
+pub(crate) fn create_groups(
+    disk: &impl DiskTree,
+    file: &MachineFile,
+    groups: &[ServerId],
+) -> Result<(), DataFolderError> {
+    for group in groups {
+        let created = disk.create_folder(&group_folder(*group));
+        created.map_err(|error| DataFolderError::Io { path: disk.path().to_owned(), error })?;
+    }
     file.write(disk)
 }
 
@@ -171,7 +190,8 @@ pub(crate) fn finish_join<D: DiskTree + Clone>(
     }
     files.store_directory(directory)?;
     let MachineIdentity { membership, machine, group, start } = identity;
-    create_group(disk, &MachineFile { membership, machine, start, next: None }, group)?;
+    let file = MachineFile { membership, machine, groups: Vec::new(), start, next: None };
+    create_machine(disk, &file, &[group])?;
     files.end_join()
 }
 

@@ -1,12 +1,11 @@
 //! Engine, log and clock of a server, for callers on any thread.
 
 use crate::{
-    DataFolder, DataFolderError, Time,
+    DataFolder, DataFolderError, OpenedMachine, Time,
     error::CoreError,
     log_writer::LogWriter,
     machine_file::{MachineIdentity, MachineStart, new_cluster},
     management::PendingCommand,
-    recovery::recover,
     socket_counters::SocketCounters,
     state::{CoreState, SharedState},
 };
@@ -18,11 +17,12 @@ use std::{
 };
 use yesquel_engine::{Caller, Engine, EngineSettings, Now};
 use yesquel_fork as fork;
+use yesquel_log::disk::Folder;
 use yesquel_model::{
     ClusterMembership, DepartedContent, GroupEpoch, KeyRange, NodeId, ServerId, StayReason, Timestamp,
 };
 use yesquel_node::{
-    ClockState, GroupCore, GroupLoad, GroupWork, LogOptions, OpenedGroup, PeerQuery, ReplySink,
+    ClockState, ComparedClock, GroupCore, GroupLoad, GroupWork, LogOptions, OpenedGroup, PeerQuery, ReplySink,
 };
 use yesquel_secrets::PresentSecrets;
 use yesquel_wire::{
@@ -35,6 +35,7 @@ const TICK_MS: u64 = 50;
 
 /// Core of a server. Dropping it closes the log cleanly.
 pub struct Core {
+    group: ServerId,
     pub(crate) shared: Arc<SharedState>,
     thread: Option<JoinHandle<()>>,
     membership: OnceLock<ClusterMembership>,
@@ -56,8 +57,10 @@ impl Core {
         time: impl Time + 'static,
         reply_sink: impl ReplySink + Send + Sync + 'static,
     ) -> Core {
+        let group = core.engine().server();
         let shared = SharedState::new(core, Box::new(time), Box::new(reply_sink));
         Core {
+            group,
             shared: Arc::new(shared),
             thread: None,
             membership: OnceLock::new(),
@@ -76,33 +79,47 @@ impl Core {
         Core::around(GroupCore::in_memory(Engine::new(settings)), time, reply_sink)
     }
 
-    /// Opens a core on a data folder and recovers its checkpoint and log.
+    /// Opens the core of the first group of a data folder and recovers its checkpoint and log.
     pub fn open(
-        mut folder: DataFolder,
+        folder: DataFolder,
         settings: EngineSettings,
         options: LogOptions,
-        mut time: impl Time + 'static,
+        time: impl Time + Clone + 'static,
         reply_sink: impl ReplySink + Send + Sync + 'static,
     ) -> Result<Core, CoreError> {
-        let (identity, OpenedGroup { core, log, .. }) = recover(&mut folder, settings, options)?;
-        let wait_ms = core.engine().wait_ms(time.now());
-        if wait_ms > 0 {
-            tracing::info!(wait_ms, "waiting for the clock: the server did not end in order");
-            // No request can arrive yet, so that nothing needs to interrupt this.
-            thread::sleep(Duration::from_millis(wait_ms));
-        }
+        let sink = Arc::new(reply_sink);
+        let mut opened =
+            OpenedMachine::open(folder, settings, options, 1, time, |_| Arc::clone(&sink))?.take_cores();
+        // A folder has at least one group.
+        Ok(opened.swap_remove(0))
+    }
+
+    /// Starts the core of a group that was recovered.
+    pub(crate) fn start(
+        OpenedGroup { core, log, .. }: OpenedGroup<Folder>,
+        identity: MachineIdentity,
+        folder: Arc<DataFolder>,
+        time: impl Time + 'static,
+        reply_sink: impl ReplySink + Send + Sync + 'static,
+    ) -> Result<Core, CoreError> {
         let mut core = Core::around(core, time, reply_sink);
         core.join(identity.membership);
         core.identity = Some(identity);
-        let log_writer = LogWriter::new(Arc::clone(&core.shared), log);
+        let log_writer = LogWriter::new(Arc::clone(&core.shared), log, core.group);
         let thread = thread::Builder::new().name("yesquel-log".to_owned()).spawn(move || {
             log_writer.run();
+            // The last log unlocks the folder.
             drop(folder);
         });
         let thread =
             thread.map_err(|error| DataFolderError::Io { path: "a thread for the log".into(), error })?;
         core.thread = Some(thread);
         Ok(core)
+    }
+
+    /// The group.
+    pub fn group(&self) -> ServerId {
+        self.group
     }
 
     /// Makes it a machine of a cluster, before it is used.
@@ -113,16 +130,13 @@ impl Core {
 
     /// Returns the cluster.
     pub fn membership(&self) -> ClusterMembership {
-        *self.membership.get_or_init(|| {
-            let home_group = self.shared.lock().core.engine().server();
-            ClusterMembership { cluster: new_cluster(), home_group }
-        })
+        *self.membership.get_or_init(|| ClusterMembership { cluster: new_cluster(), home_group: self.group })
     }
 
     /// Returns the machine. In memory it has the number that follows from its group.
     pub fn identity(&self) -> MachineIdentity {
         self.identity.unwrap_or_else(|| {
-            let group = self.shared.lock().core.engine().server();
+            let group = self.group;
             let (membership, machine) = (self.membership(), u32::from(group.0) + 1);
             MachineIdentity { membership, machine, group, start: MachineStart::default() }
         })
@@ -289,9 +303,10 @@ impl Core {
         self.shared.work.wake();
     }
 
-    /// Sets how many other servers this one compares its clock with, before it serves anything.
-    pub fn compare_with(&self, peers: usize) {
-        self.shared.lock().core.compare_with(peers);
+    /// Sets the first group of the machine, and how many other machines it compares its clock with,
+    /// before it serves anything.
+    pub fn compare_with(&self, own: ServerId, peers: usize) {
+        self.shared.lock().core.compare_with(own, peers);
     }
 
     /// Limits the time in milliseconds after the start for which the server waits for the clocks of
@@ -317,11 +332,24 @@ impl Core {
         (locked.core.begin_report(), now)
     }
 
-    /// Takes another server's answer to a report that was sent at a time.
-    pub fn end_report(&self, sent: Now, reply: &[u8]) {
+    /// Takes another server's answer to a report that was sent at a time, and compares the clock with
+    /// that of its machine. Returns the comparison, for the other groups of this machine.
+    pub fn end_report(&self, sent: Now, reply: &[u8]) -> Option<ComparedClock> {
         let mut locked = self.shared.lock();
         let now = locked.read_clock();
-        locked.core.end_report(now, sent, reply);
+        locked.core.end_report(now, sent, reply)
+    }
+
+    /// Takes a comparison of this machine's clock, which another of its groups has made.
+    pub fn compare_clock(&self, compared: ComparedClock) {
+        self.shared.lock().core.compare_clock(compared);
+    }
+
+    /// Takes the report of another group, whose machine's clock is compared otherwise.
+    pub fn take_report(&self, report: &[u8]) {
+        let mut locked = self.shared.lock();
+        let now = locked.read_clock();
+        locked.core.take_report_of(now, report);
     }
 
     /// Ends all watches of clients, and grants none any more, for callers in this process.
@@ -459,8 +487,8 @@ impl CoreSession<'_> {
     }
 
     /// Takes a client's heartbeat.
-    pub fn on_heartbeat(&mut self, connection: u64, client: u64, heartbeat: ClientHeartbeat) {
-        self.state.core.on_heartbeat(connection, client, &heartbeat);
+    pub fn on_heartbeat(&mut self, connection: u64, client: u64, heartbeat: &ClientHeartbeat) {
+        self.state.core.on_heartbeat(connection, client, heartbeat);
     }
 
     /// Lets a connection watch nodes.

@@ -1,7 +1,7 @@
 //! Data folder, which belongs to one server, and is locked by one process at a time.
 
 use crate::{
-    cluster_files::{ClusterFiles, StoredCredential, create_group, finish_join},
+    cluster_files::{ClusterFiles, StoredCredential, create_groups, create_machine, finish_join},
     folder_error::DataFolderError,
     machine_file::{
         GROUP_PREFIX, MACHINE, MACHINE_UNFINISHED, MachineFile, MachineIdentity, MachineStart, group_folder,
@@ -42,8 +42,11 @@ pub struct DataFolder {
     _lock: File,
 }
 
-/// Returns the start of the machine with this folder and so many log records; `None`: it does not start.
-type Admit = dyn FnOnce(&mut DataFolder, u64) -> Option<MachineStart> + Send;
+/// Records of the logs of a machine's groups that are on disk.
+pub type LogEnds = [(ServerId, u64)];
+
+/// Returns the start of the machine with this folder and these logs; `None`: it does not start.
+type Admit = dyn FnOnce(&mut DataFolder, &LogEnds) -> Option<MachineStart> + Send + Sync;
 
 /// Decides whether a machine starts.
 struct StartAdmission(Box<Admit>);
@@ -95,6 +98,20 @@ impl Owner {
         let format = lines.next()?.strip_prefix("format ")?.parse().ok()?;
         let server = lines.next().and_then(|line| line.strip_prefix("server ")?.parse().ok());
         Some(Owner { format, server: server.map(ServerId) })
+    }
+}
+
+/// The groups of a folder, at least one.
+#[derive(Debug, Clone)]
+pub(crate) struct FolderGroups {
+    /// The lowest one.
+    pub(crate) first: ServerId,
+    pub(crate) others: Vec<ServerId>,
+}
+
+impl FolderGroups {
+    pub(crate) fn all(&self) -> impl Iterator<Item = ServerId> {
+        std::iter::once(self.first).chain(self.others.iter().copied())
     }
 }
 
@@ -169,7 +186,24 @@ impl DataFolder {
 
     /// The machine that the folder belongs to; `None`: it is new.
     pub fn identity(&self) -> Result<Option<MachineIdentity>, DataFolderError> {
-        Ok(self.machine()?.map(|(file, group)| file.identity(group)))
+        Ok(self.machine()?.map(|(file, groups)| file.identity(groups.first)))
+    }
+
+    /// The groups of the folder, the lowest first; none: it is new.
+    pub fn groups(&self) -> Result<Vec<ServerId>, DataFolderError> {
+        Ok(self.machine()?.map_or_else(Vec::new, |(_, groups)| groups.all().collect()))
+    }
+
+    /// Adds groups, which are empty, unless the folder has them.
+    pub fn add_groups(&self, groups: &[ServerId]) -> Result<(), DataFolderError> {
+        let (file, before) = self.machine_of_folder()?;
+        let mut all: Vec<ServerId> = before.all().chain(groups.iter().copied()).collect();
+        all.sort_unstable();
+        all.dedup();
+        if all.len() == before.all().count() {
+            return Ok(());
+        }
+        create_groups(&Folder::new(&self.path), &MachineFile { groups: all, ..file }, groups)
     }
 
     /// The files about the cluster.
@@ -203,42 +237,48 @@ impl DataFolder {
         Ok(next)
     }
 
-    /// Sets what enters the start of the machine in the directory. It gets the number of log records on
+    /// Sets what enters the start of the machine in the directory. It gets the numbers of log records on
     /// disk, and returns the [proposed](Self::propose_start) start; `None`: the machine does not start.
     pub fn admit_by(
         &mut self,
-        admit: impl FnOnce(&mut DataFolder, u64) -> Option<MachineStart> + Send + 'static,
+        admit: impl FnOnce(&mut DataFolder, &LogEnds) -> Option<MachineStart> + Send + Sync + 'static,
     ) {
         self.admission = Some(StartAdmission(Box::new(admit)));
     }
 
-    /// Asks whether the machine starts, with so many log records. Returns its start, if the directory
-    /// knows it.
-    pub(crate) fn admit(&mut self, log_end: u64) -> Result<Option<MachineStart>, DataFolderError> {
+    /// Asks whether the machine starts, with these logs. Returns its start, if the directory knows it.
+    pub(crate) fn admit(&mut self, log_ends: &LogEnds) -> Result<Option<MachineStart>, DataFolderError> {
         let Some(StartAdmission(admit)) = self.admission.take() else { return Ok(None) };
         let not_admitted = DataFolderError::NotAdmitted { path: self.path.clone() };
-        admit(self, log_end).map(Some).ok_or(not_admitted)
+        admit(self, log_ends).map(Some).ok_or(not_admitted)
     }
 
-    fn machine_of_folder(&self) -> Result<(MachineFile, ServerId), DataFolderError> {
+    fn machine_of_folder(&self) -> Result<(MachineFile, FolderGroups), DataFolderError> {
         let missing = || DataFolderError::NoMachine { path: self.path.join(MACHINE) };
         self.machine()?.ok_or_else(missing)
     }
 
-    /// Reads whose the folder is, and the group that it has; `None`: it is new.
-    pub(crate) fn machine(&self) -> Result<Option<(MachineFile, ServerId)>, DataFolderError> {
+    /// Reads whose the folder is, and the groups that it has; `None`: it is new.
+    pub(crate) fn machine(&self) -> Result<Option<(MachineFile, FolderGroups)>, DataFolderError> {
         let disk = Folder::new(&self.path);
         let names = disk.names().map_err(failed(&self.path))?;
         if let Some(file) = MachineFile::read(&disk)? {
-            let home = file.membership.home_group;
             let is_folder = |name: &&String| self.path.join(name.as_str()).is_dir();
-            let mut groups = names.iter().filter(is_folder).filter_map(|name| group_of_folder(name));
-            return match groups.next() {
-                Some(group) => Ok(Some((file, group))),
-                None => {
-                    let path = disk.subfolder(&group_folder(home)).path().to_owned();
-                    Err(DataFolderError::NoGroup { path })
-                }
+            let mut folders: Vec<ServerId> =
+                names.iter().filter(is_folder).filter_map(|name| group_of_folder(name)).collect();
+            folders.sort_unstable();
+            let missing = |group: ServerId| {
+                let path = disk.subfolder(&group_folder(group)).path().to_owned();
+                DataFolderError::NoGroup { path }
+            };
+            let first = file.groups.first().or(folders.first()).copied();
+            let first = first.ok_or_else(|| missing(file.membership.home_group))?;
+            let others: Vec<ServerId> = file.groups.iter().skip(1).copied().collect();
+            let groups = FolderGroups { first, others };
+            let absent = groups.all().find(|group| !folders.contains(group));
+            return match absent {
+                Some(group) => Err(missing(group)),
+                None => Ok(Some((file, groups))),
             };
         }
         if names.iter().any(|name| is_of_format_1(name)) {
@@ -264,9 +304,28 @@ impl DataFolder {
         Err(DataFolderError::OtherServer { path: self.path.clone(), owner, asked })
     }
 
-    /// Prepares a new folder for a group.
-    pub(crate) fn create_group(&self, file: &MachineFile, group: ServerId) -> Result<(), DataFolderError> {
-        create_group(&Folder::new(&self.path), file, group)
+    /// Prepares a new folder for groups.
+    pub(crate) fn create_groups(
+        &self,
+        file: &MachineFile,
+        groups: &FolderGroups,
+    ) -> Result<(), DataFolderError> {
+        let groups: Vec<ServerId> = groups.all().collect();
+        create_machine(&Folder::new(&self.path), file, &groups)
+    }
+
+    /// Warns of folders of groups that do not belong to the machine: it took their numbers, and its start
+    /// was interrupted before they were its groups.
+    pub(crate) fn report_other_groups(&self, groups: &FolderGroups) -> Result<(), DataFolderError> {
+        for name in Folder::new(&self.path).names().map_err(failed(&self.path))? {
+            if let Some(group) = group_of_folder(&name)
+                && groups.all().all(|own| own != group)
+            {
+                let folder = self.path.join(&name);
+                tracing::warn!(folder = %folder.display(), "the machine does not have this group: its folder is left alone");
+            }
+        }
+        Ok(())
     }
 }
 

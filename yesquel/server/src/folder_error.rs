@@ -6,6 +6,8 @@ use yesquel_model::ServerId;
 
 /// Format of the folder as a whole: its files and their meaning.
 pub(crate) const FORMAT: u32 = 2;
+/// The same for several groups, which earlier releases do not know.
+pub(crate) const FORMAT_OF_SEVERAL: u32 = 3;
 
 /// Reason for which a data folder cannot be used.
 #[derive(Debug, Error)]
@@ -49,7 +51,7 @@ pub enum DataFolderError {
         asked: ServerId,
     },
     /// A newer version has written the folder.
-    #[error("{}: the folder has format {format}, and this version of Yesquel knows {FORMAT}", path.display())]
+    #[error("{}: the folder has format {format}, and this version of Yesquel knows {FORMAT_OF_SEVERAL}", path.display())]
     OtherFormat {
         /// The file that states the format.
         path: PathBuf,

@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 use yesquel_log::{LogError, disk::Folder};
+use yesquel_model::ServerId;
 use yesquel_node::{GroupLog, LogFailure, WriteAttempt, WrittenCheckpoint};
 
 /// The longest time that a reply waits for a sync which the durability does not make.
@@ -21,6 +22,7 @@ const RETRY_EVERY: Duration = Duration::from_millis(200);
 /// Thread that writes the log.
 pub(crate) struct LogWriter {
     shared: Arc<SharedState>,
+    group: ServerId,
     log: GroupLog<Folder>,
     /// Receives the result of the checkpoint that is being written.
     checkpoint: Option<Receiver<Result<WrittenCheckpoint, LogError>>>,
@@ -31,8 +33,8 @@ pub(crate) struct LogWriter {
 }
 
 impl LogWriter {
-    pub(crate) fn new(shared: Arc<SharedState>, log: GroupLog<Folder>) -> LogWriter {
-        LogWriter { shared, log, checkpoint: None, sync_by: None, full_since: None }
+    pub(crate) fn new(shared: Arc<SharedState>, log: GroupLog<Folder>, group: ServerId) -> LogWriter {
+        LogWriter { shared, group, log, checkpoint: None, sync_by: None, full_since: None }
     }
 
     pub(crate) fn run(mut self) {
@@ -45,10 +47,10 @@ impl LogWriter {
                 let what = match ends {
                     true => "the server ends, and its last records could not be written",
                     false => {
-                        "the disk has failed: reads go on, and nothing is written until the server is started anew"
+                        "the disk has failed: reads go on, and nothing is written to this group until the server is started anew"
                     }
                 };
-                tracing::error!(error = %failure.error, "{what}");
+                tracing::error!(group = self.group.0, error = %failure.error, "{what}");
                 self.shared.with_core(|core, sink| self.log.fail(&failure, core, sink));
                 self.shared.released();
                 // Finish before the folder is unlocked.
@@ -69,7 +71,7 @@ impl LogWriter {
                     self.end_checkpoint(written.recv().ok());
                 }
                 if let Err(error) = self.log.end() {
-                    tracing::error!(%error, "the log was not ended in order");
+                    tracing::error!(group = self.group.0, %error, "the log was not ended in order");
                 }
                 return;
             }
@@ -89,7 +91,11 @@ impl LogWriter {
             WriteAttempt::Written => {
                 if let Some(since) = self.full_since.take() {
                     let seconds = since.elapsed().as_secs();
-                    tracing::info!(seconds, "the disk has space again: writes are accepted");
+                    tracing::info!(
+                        group = self.group.0,
+                        seconds,
+                        "the disk has space again: writes are accepted"
+                    );
                 }
             }
             WriteAttempt::DiskFull if ends => return Err(self.log.give_up()),
@@ -97,7 +103,7 @@ impl LogWriter {
                 if self.full_since.is_none() {
                     self.full_since = Some(Instant::now());
                     let what = "the disk is full: reads go on, and writes are refused until there is space";
-                    tracing::error!("{what}");
+                    tracing::error!(group = self.group.0, "{what}");
                 }
             }
         }
@@ -152,7 +158,7 @@ impl LogWriter {
         // If the thread does not start, the sender is dropped and the channel is closed.
         self.checkpoint = Some(said);
         if let Err(error) = thread::Builder::new().name("yesquel-checkpoint".to_owned()).spawn(write) {
-            tracing::error!(%error, "no thread for a checkpoint");
+            tracing::error!(group = self.group.0, %error, "no thread for a checkpoint");
         }
     }
 
@@ -164,7 +170,7 @@ impl LogWriter {
         let ended = self.log.end_checkpoint(written, now, &mut state.core, &*self.shared.reply_sink);
         drop(state);
         if let Err(error) = ended {
-            tracing::error!(%error, "no checkpoint could be made");
+            tracing::error!(group = self.group.0, %error, "no checkpoint could be made");
         }
     }
 }

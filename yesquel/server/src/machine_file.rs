@@ -1,6 +1,6 @@
 //! The file `machine` of a data folder: whose the folder is.
 
-use crate::folder_error::{DataFolderError, FORMAT};
+use crate::folder_error::{DataFolderError, FORMAT, FORMAT_OF_SEVERAL};
 use std::{fmt, io};
 use yesquel_log::disk::{Disk, DiskFile as _};
 use yesquel_model::{ClusterId, ClusterMembership, ServerId};
@@ -20,11 +20,14 @@ pub struct MachineStart {
 }
 
 /// Content of the file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MachineFile {
     pub(crate) membership: ClusterMembership,
     /// Number of the machine in the cluster.
     pub(crate) machine: u32,
+    /// The groups, the lowest first, if there are several: the folders of others do not count. Empty:
+    /// the one that has a folder.
+    pub(crate) groups: Vec<ServerId>,
     /// The last start.
     pub(crate) start: MachineStart,
     /// A start that the directory may know already.
@@ -38,7 +41,7 @@ pub struct MachineIdentity {
     pub membership: ClusterMembership,
     /// Number of the machine.
     pub machine: u32,
-    /// Its group.
+    /// Its first group, which is the lowest one.
     pub group: ServerId,
     /// Its last start.
     pub start: MachineStart,
@@ -89,16 +92,19 @@ pub(crate) fn group_of_folder(name: &str) -> Option<ServerId> {
 }
 
 impl MachineFile {
-    /// Creates the first machine of a new cluster.
-    pub(crate) fn of_new_cluster(home_group: ServerId) -> io::Result<MachineFile> {
+    /// Creates the first machine of a new cluster, which hosts this number of groups.
+    pub(crate) fn of_new_cluster(home_group: ServerId, groups: u16) -> io::Result<MachineFile> {
         let cluster = ClusterId::from_random(random_bytes()?);
-        MachineFile::of_group(home_group, ClusterMembership { cluster, home_group })
+        let last = home_group.0.saturating_add(groups.max(1) - 1);
+        let groups = if groups > 1 { (home_group.0..=last).map(ServerId).collect() } else { Vec::new() };
+        let file = MachineFile::of_group(home_group, ClusterMembership { cluster, home_group })?;
+        Ok(MachineFile { groups, ..file })
     }
 
     /// Creates the machine of a group. No other machine of the cluster hosts that group.
     pub(crate) fn of_group(group: ServerId, membership: ClusterMembership) -> io::Result<MachineFile> {
-        let machine = u32::from(group.0) + 1;
-        MachineFile { membership, machine, start: MachineStart::default(), next: None }.next_start()
+        let (machine, start, groups) = (u32::from(group.0) + 1, MachineStart::default(), Vec::new());
+        MachineFile { membership, machine, groups, start, next: None }.next_start()
     }
 
     /// Returns the content for the next start.
@@ -115,7 +121,7 @@ impl MachineFile {
     fn parse(text: &str) -> Option<MachineFile> {
         let mut lines = text.lines();
         let mut value = |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(' ');
-        value("format")?;
+        let format: u32 = value("format")?.parse().ok()?;
         let file = MachineFile {
             membership: ClusterMembership {
                 cluster: value("cluster")?.parse().ok()?,
@@ -125,6 +131,10 @@ impl MachineFile {
             start: MachineStart {
                 incarnation: value("incarnation")?.parse().ok()?,
                 nonce: parse_nonce(value("nonce")?)?,
+            },
+            groups: match format {
+                FORMAT_OF_SEVERAL => several_groups(value("groups")?)?,
+                _ => Vec::new(),
             },
             next: None,
         };
@@ -146,8 +156,10 @@ impl MachineFile {
         let text = std::str::from_utf8(&bytes).unwrap_or_default();
         let format = text.lines().next().and_then(|line| line.strip_prefix("format ")?.parse().ok());
         match (format, MachineFile::parse(text)) {
-            (Some(FORMAT), Some(file)) => Ok(Some(file)),
-            (Some(format), _) if format > FORMAT => Err(DataFolderError::OtherFormat { path, format }),
+            (Some(FORMAT | FORMAT_OF_SEVERAL), Some(file)) => Ok(Some(file)),
+            (Some(format), _) if format > FORMAT_OF_SEVERAL => {
+                Err(DataFolderError::OtherFormat { path, format })
+            }
             _ => Err(DataFolderError::NoMachine { path }),
         }
     }
@@ -158,12 +170,26 @@ impl MachineFile {
     }
 }
 
+/// Parses the numbers of several groups, which rise.
+fn several_groups(text: &str) -> Option<Vec<ServerId>> {
+    let groups: Option<Vec<ServerId>> =
+        text.split(' ').map(|group| group.parse().ok().map(ServerId)).collect();
+    groups.filter(|groups| groups.len() > 1 && groups.is_sorted_by(|group, next| group < next))
+}
+
 impl fmt::Display for MachineFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let MachineFile { membership, machine, start: MachineStart { incarnation, nonce }, next } = self;
+        let MachineFile { membership, machine, groups, start, next } = self;
+        let MachineStart { incarnation, nonce } = start;
         let ClusterMembership { cluster, home_group } = membership;
-        writeln!(f, "format {FORMAT}\ncluster {cluster}\nhome-group {}\nmachine {machine}", home_group.0)?;
+        let format = if groups.is_empty() { FORMAT } else { FORMAT_OF_SEVERAL };
+        writeln!(f, "format {format}\ncluster {cluster}\nhome-group {}\nmachine {machine}", home_group.0)?;
         writeln!(f, "incarnation {incarnation}\nnonce {nonce:032x}")?;
+        if !groups.is_empty() {
+            f.write_str("groups")?;
+            groups.iter().try_for_each(|group| write!(f, " {}", group.0))?;
+            writeln!(f)?;
+        }
         match next {
             Some(MachineStart { incarnation, nonce }) => {
                 writeln!(f, "next-incarnation {incarnation}\nnext-nonce {nonce:032x}")
@@ -215,24 +241,49 @@ fn write_created<D: Disk>(
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_file_has_one_text() {
-        let file = MachineFile::of_new_cluster(ServerId(3)).unwrap();
-        assert_eq!((file.machine, file.start.incarnation), (4, 1));
-        let starting = MachineFile { next: Some(file.start.following().unwrap()), ..file };
+    /// Checks the text of a file with and without a start that was interrupted.
+    fn check_text(file: &MachineFile) {
+        let next = Some(file.start.following().unwrap());
+        let starting = MachineFile { next, ..file.clone() };
         let shorter = file.to_string().len();
-        for file in [file, starting] {
+        for file in [file, &starting] {
             let text = file.to_string();
-            assert_eq!(MachineFile::parse(&text), Some(file));
+            assert_eq!(MachineFile::parse(&text).as_ref(), Some(file));
             for (at, _) in text.char_indices() {
                 // Without the last end of a line it means the same, as do all lines but those of the next start.
                 let is_whole = at + 1 >= text.len() || (shorter - 1..=shorter).contains(&at);
-                assert_eq!(MachineFile::parse(&text[..at]).is_some(), is_whole, "{at}");
+                assert_eq!(MachineFile::parse(&text[..at]).as_ref() == Some(file), at + 1 >= text.len());
+                assert!(
+                    is_whole || MachineFile::parse(&text[..at]).is_none() || file.groups.len() > 1,
+                    "{at}"
+                );
             }
             assert_eq!(MachineFile::parse(&format!("{text}more")), None);
         }
-        let next = starting.next_start().unwrap();
+        let next = starting.clone().next_start().unwrap();
         assert_eq!((next.membership, next.start.incarnation, next.next), (file.membership, 2, None));
+        assert_eq!(next.groups, file.groups);
         assert_ne!(next.start.nonce, file.start.nonce);
+    }
+
+    #[test]
+    fn the_file_has_one_text() {
+        let file = MachineFile::of_new_cluster(ServerId(3), 1).unwrap();
+        assert_eq!((file.machine, file.start.incarnation), (4, 1));
+        assert!(file.to_string().starts_with("format 2\n"));
+        check_text(&file);
+    }
+
+    /// Earlier releases refuse the folder, of which they would serve one group.
+    #[test]
+    fn several_groups_are_another_format() {
+        let file = MachineFile::of_new_cluster(ServerId(0), 3).unwrap();
+        assert_eq!(file.groups, [0, 1, 2].map(ServerId));
+        let text = file.to_string();
+        assert!(text.starts_with("format 3\n") && text.ends_with("\ngroups 0 1 2\n"), "{text}");
+        check_text(&file);
+        for wrong in ["groups", "groups 0", "groups 1 0", "groups 1 1", "groups 0 65536"] {
+            assert_eq!(MachineFile::parse(&text.replace("groups 0 1 2", wrong)), None, "{wrong}");
+        }
     }
 }

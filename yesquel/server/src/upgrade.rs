@@ -177,7 +177,7 @@ impl<'a, 'b, D: DiskTree + Clone> Upgrade<'a, 'b, D> {
         } else {
             None
         };
-        let server = match (owner, begun) {
+        let server = match (owner, &begun) {
             (Some(Owner { format: 1, server: Some(server) }), _) => Some(server),
             // The upgrade had come to step 4.
             (Some(Owner { format: FORMAT, .. }), Some(begun)) => Some(begun.membership.home_group),
@@ -200,7 +200,7 @@ impl<'a, 'b, D: DiskTree + Clone> Upgrade<'a, 'b, D> {
         };
         let machine = match begun.filter(|begun| begun.membership.home_group == server) {
             Some(begun) => begun,
-            None => MachineFile::of_new_cluster(server).map_err(self.failed())?,
+            None => MachineFile::of_new_cluster(server, 1).map_err(self.failed())?,
         };
         Ok((state, machine))
     }

@@ -353,7 +353,8 @@ fn a_folder_names_its_cluster_and_group() {
     // Of another version, or damaged.
     let whole = text();
     for (says, expected) in [
-        ("format 3\nmachines of many\n", "the folder has format 3, and this version of Yesquel knows 2"),
+        ("format 4\nmachines of many\n", "the folder has format 4, and this version of Yesquel knows 3"),
+        ("format 3\nmachines of many\n", "it does not say of which cluster and group the folder is"),
         ("format 1\n", "it does not say of which cluster and group the folder is"),
         (&whole[..whole.len() - 9], "it does not say of which cluster and group the folder is"),
         ("", "it does not say of which cluster and group the folder is"),
@@ -366,7 +367,11 @@ fn a_folder_names_its_cluster_and_group() {
     fs::remove_file(&machine).unwrap();
     let server = Server::open_as(4, place.path(), LogOptions::default());
     assert!(server.is_ok(), "a start that was interrupted left an empty group");
-    server.unwrap().create();
+    drop(server);
+    // Which is not the machine's now.
+    let mut server = Server::open_as(4, place.path(), LogOptions::default()).unwrap();
+    server.create();
+    drop(server);
     fs::remove_file(&machine).unwrap();
     assert!(refused().contains("it does not say of which cluster and group the folder is"));
 }

@@ -394,14 +394,28 @@ pub struct DirectoryStatus {
 pub struct MachineStatus {
     /// Its number.
     pub machine: u32,
-    /// The group that it hosts.
+    /// The group that it hosts, or the first one of several.
     pub group: u16,
+    /// All groups that it hosts, if there are several.
+    pub groups: Vec<u16>,
     /// Its address; empty: none is known.
     pub address: String,
     /// Its state.
     pub state: MachineState,
     /// Number of its last start.
     pub incarnation: u64,
+}
+
+impl MachineStatus {
+    /// Returns all groups that it hosts, the first one first.
+    pub fn all_groups(&self) -> impl Iterator<Item = u16> {
+        all_groups(self.group, &self.groups)
+    }
+}
+
+/// Returns all groups of a machine with this group, or these, if there are several.
+pub fn all_groups(group: u16, groups: &[u16]) -> impl Iterator<Item = u16> {
+    std::iter::once(group).chain(groups.iter().copied().filter(move |other| *other != group))
 }
 
 /// State of a machine.

@@ -4,7 +4,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 use yesquel_embedded::EmbeddedServer;
 use yesquel_model::{ServerId, Timestamp};
 use yesquel_transport::{
-    HeartbeatSource, LostCall, ObjectCall, ReplyHandler, SeeEvent, SocketTransport, Transport,
+    Address, HeartbeatSource, LostCall, ObjectCall, ReplyHandler, SeeEvent, SocketTransport, Transport,
     TransportObject,
 };
 use yesquel_wire::Correction;
@@ -13,9 +13,23 @@ use yesquel_wire::Correction;
 pub(crate) enum AnyTransport {
     Embedded(EmbeddedServer),
     Sockets(SocketTransport),
-    /// A server in this process, and the others of its cluster.
-    Member(EmbeddedServer, SocketTransport),
+    Machine(MachineTransport),
     Object(Arc<dyn TransportObject>),
+}
+
+/// Transport to the groups of this process and to those of other machines.
+#[derive(Debug, Clone)]
+pub(crate) struct MachineTransport {
+    first: EmbeddedServer,
+    others: Arc<[EmbeddedServer]>,
+    /// `None`: there are no other machines.
+    sockets: Option<SocketTransport>,
+}
+
+impl MachineTransport {
+    fn groups(&self) -> impl Iterator<Item = &EmbeddedServer> {
+        std::iter::once(&self.first).chain(&*self.others)
+    }
 }
 
 /// The transport to a group.
@@ -26,11 +40,39 @@ enum Way<'a> {
 }
 
 impl AnyTransport {
+    /// Creates a transport to groups of this process, and to those of other machines.
+    pub(crate) fn of_machine(
+        first: &EmbeddedServer,
+        others: &[EmbeddedServer],
+        sockets: Option<SocketTransport>,
+    ) -> AnyTransport {
+        let first = first.clone();
+        match (others, &sockets) {
+            ([], None) => AnyTransport::Embedded(first),
+            _ => AnyTransport::Machine(MachineTransport { first, others: others.into(), sockets }),
+        }
+    }
+
+    /// Takes the address of a group of another machine.
+    pub(crate) fn learn(&self, group: ServerId, address: &Address) {
+        if let AnyTransport::Machine(MachineTransport { sockets: Some(sockets), .. }) = self {
+            sockets.add_group(group, address);
+        }
+    }
+
     fn to(&self, group: ServerId) -> Way<'_> {
         match self {
             AnyTransport::Embedded(embedded) => Way::Embedded(embedded),
-            AnyTransport::Member(embedded, _) if embedded.server() == group => Way::Embedded(embedded),
-            AnyTransport::Sockets(sockets) | AnyTransport::Member(_, sockets) => Way::Sockets(sockets),
+            AnyTransport::Sockets(sockets) => Way::Sockets(sockets),
+            AnyTransport::Machine(machine) => {
+                let own = machine.groups().find(|own| own.server() == group);
+                match (own, &machine.sockets) {
+                    (Some(own), _) => Way::Embedded(own),
+                    (None, Some(sockets)) => Way::Sockets(sockets),
+                    // It says that there is no such group.
+                    (None, None) => Way::Embedded(&machine.first),
+                }
+            }
             AnyTransport::Object(object) => Way::Object(&**object),
         }
     }
@@ -38,7 +80,8 @@ impl AnyTransport {
     /// The transport that the client belongs to.
     fn own(&self) -> Way<'_> {
         match self {
-            AnyTransport::Embedded(embedded) | AnyTransport::Member(embedded, _) => Way::Embedded(embedded),
+            AnyTransport::Embedded(embedded) => Way::Embedded(embedded),
+            AnyTransport::Machine(machine) => Way::Embedded(&machine.first),
             AnyTransport::Sockets(sockets) => Way::Sockets(sockets),
             AnyTransport::Object(object) => Way::Object(&**object),
         }
@@ -175,6 +218,9 @@ impl Transport for AnyTransport {
     }
 
     fn clock(&self) -> Timestamp {
+        if let AnyTransport::Machine(machine) = self {
+            return machine.groups().map(Transport::clock).max().unwrap_or_default();
+        }
         match self.own() {
             Way::Embedded(embedded) => embedded.clock(),
             Way::Sockets(sockets) => sockets.clock(),
@@ -183,7 +229,10 @@ impl Transport for AnyTransport {
     }
 
     fn set_heartbeat_source(&self, heartbeats: Arc<dyn HeartbeatSource>) {
-        // A server reports to the others what its clients hold.
+        // Each group keeps what the clients of its machine hold, and reports it to other machines.
+        if let AnyTransport::Machine(machine) = self {
+            return machine.groups().for_each(|group| group.set_heartbeat_source(Arc::clone(&heartbeats)));
+        }
         match self.own() {
             Way::Embedded(embedded) => embedded.set_heartbeat_source(heartbeats),
             Way::Sockets(sockets) => sockets.set_heartbeat_source(heartbeats),

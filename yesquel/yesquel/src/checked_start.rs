@@ -5,26 +5,31 @@ use crate::{
     Error,
     any_transport::AnyTransport,
     catalog::Catalog,
-    directory::{Directory, EnteredStart},
+    directory::Directory,
+    directory_starts::{EnteredStart, GrownGroup},
     host::client_number,
     peers::{PeerAccess, socket_options},
     stop_flag::StopFlag,
 };
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 use yesquel_client::Client;
 use yesquel_model::ServerId;
 use yesquel_secrets::{Credentials, Secrets};
-use yesquel_server::{ClusterFiles, DataFolder, MachineIdentity, MachineStart};
+use yesquel_server::{ClusterFiles, DataFolder, LogEnds, MachineIdentity, MachineStart};
 use yesquel_transport::{Address, ConnectError, SocketTransport, block_on};
 use yesquel_tree::Trees;
-use yesquel_wire::status::{DirectoryStatus, MachineState};
+use yesquel_wire::status::{DirectoryStatus, MachineState, MachineStatus};
 
 /// Pause between attempts to reach the home group.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Adds what a data folder knows of its cluster: the other servers, and their credential. Returns
 /// whether the folder has a copy of the directory.
-pub(crate) fn add_stored(folder: &DataFolder, own: ServerId, peers: &mut PeerAccess) -> Result<bool, Error> {
+pub(crate) fn add_stored(
+    folder: &DataFolder,
+    own: &[ServerId],
+    peers: &mut PeerAccess,
+) -> Result<bool, Error> {
     let files = folder.cluster_files();
     let secrets = peers.secrets.get();
     if secrets.peers.is_none()
@@ -34,16 +39,21 @@ pub(crate) fn add_stored(folder: &DataFolder, own: ServerId, peers: &mut PeerAcc
     }
     let Some(json) = files.directory()? else { return Ok(false) };
     let directory: DirectoryStatus = serde_json::from_slice(&json).map_err(|_| files.damaged_directory())?;
+    let is_own = |machine: &MachineStatus, group: u16| machine.all_groups().any(|hosted| hosted == group);
     let gone = |group: u16| {
         let is_gone = |state| matches!(state, MachineState::Joining | MachineState::Removed);
-        directory.machines.iter().any(|machine| machine.group == group && is_gone(machine.state))
+        directory.machines.iter().any(|machine| is_own(machine, group) && is_gone(machine.state))
     };
-    let machines = directory.machines.iter().map(|machine| (machine.group, &machine.address));
+    let machines = directory
+        .machines
+        .iter()
+        .flat_map(|machine| machine.all_groups().map(|group| (group, &machine.address)).collect::<Vec<_>>());
     let groups = directory.groups.iter().map(|group| (group.group, &group.address));
     for (group, address) in machines.chain(groups).filter(|(group, _)| !gone(*group)) {
         let is_known = peers.servers.iter().any(|(known, _)| known.0 == group);
-        if let (false, true, Ok(address)) = (is_known, group != own.0, address.parse()) {
-            peers.servers.push((ServerId(group), address));
+        let (group, address) = (ServerId(group), address.parse());
+        if let (false, false, Ok(address)) = (is_known, own.contains(&group), address) {
+            peers.servers.push((group, address));
         }
     }
     Ok(true)
@@ -62,11 +72,21 @@ pub(crate) fn stored_credentials(
 }
 
 /// What the directory knows of a machine that starts.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct EnteredMachine {
     pub(crate) start: MachineStart,
-    /// Records of its group's log that were on disk some seconds before it ended.
-    pub(crate) log_end: u64,
+    /// Records of its groups' logs that were on disk some seconds before it ended.
+    pub(crate) log_ends: Vec<(ServerId, u64)>,
+}
+
+/// Returns the groups that a folder with the groups `own` lacks.
+pub(crate) fn lacking(folder: &Path, own: &[ServerId], grown: &[GrownGroup]) -> Result<Vec<ServerId>, Error> {
+    let lacking = grown.iter().filter(|grown| !own.contains(&grown.group));
+    let lacking = lacking.map(|GrownGroup { group, has_served }| match has_served {
+        true => Err(Error::LostGroup { folder: folder.to_owned(), group: group.0 }),
+        false => Ok(*group),
+    });
+    lacking.collect()
 }
 
 /// A machine that starts, and its way to the home group.
@@ -140,11 +160,11 @@ impl CheckedStart {
                 let folder = folder.path().to_owned();
                 Err(Error::CopiedFolder { folder, machine, incarnation })
             }
-            EnteredStart::Known { start, address, log_end } => match address.parse() {
+            EnteredStart::Known { start, address, log_ends } => match address.parse() {
                 Ok(address) if start.incarnation > 0 && self.answers(&address) => {
                     Err(Error::MachineRuns { machine, address })
                 }
-                _ => Ok(Some(EnteredMachine { start, log_end })),
+                _ => Ok(Some(EnteredMachine { start, log_ends })),
             },
         }
     }
@@ -155,17 +175,31 @@ impl CheckedStart {
         connection.is_ok_and(|connection| connection.servers().next() == Some(self.identity.group))
     }
 
-    /// Enters the start after the one that the directory knows, of a machine with so many log records.
+    /// Adds groups to the folder until it has so many, with numbers from the directory.
+    pub(crate) fn grow(&self, folder: &DataFolder, count: usize) -> Result<(), Error> {
+        let (machine, own) = (self.identity.machine, folder.groups()?);
+        let known: Vec<ServerId> = self.peers.servers.iter().map(|(group, _)| *group).collect();
+        let grow = |directory: Directory<'_>| Ok(block_on(directory.grow(machine, &own, (count, &known)))?);
+        let grown = self.until_answered(grow)?;
+        let new = lacking(folder.path(), &own, &grown)?;
+        if !new.is_empty() {
+            folder.add_groups(&new)?;
+        }
+        new.iter().for_each(|group| tracing::info!(group = group.0, "the machine hosts a further group"));
+        Ok(())
+    }
+
+    /// Enters the start after the one that the directory knows, of a machine with these logs.
     pub(crate) fn enter(
         &self,
         folder: &mut DataFolder,
         before: MachineStart,
         address: Option<&str>,
-        log_end: u64,
+        log_ends: &LogEnds,
     ) -> Result<MachineStart, Error> {
         let (machine, start) = (self.identity.machine, folder.propose_start(before)?);
         let enter = |directory: Directory<'_>| {
-            block_on(directory.enter_start(machine, before, start, (address, log_end)))
+            block_on(directory.enter_start(machine, before, start, (address, log_ends)))
         };
         if self.until_answered(enter)? {
             return Ok(start);

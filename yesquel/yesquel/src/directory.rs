@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! c                    -> cluster, version of the directory; changed by each change of M and G
-//! M NUMBER             -> machine: its group, address, state and last start
+//! M NUMBER             -> machine: its groups, address, state and last start
 //! G NUMBER             -> group: its machine and state
 //! L NUMBER             -> records of the group's log that were on disk some seconds ago, 8 bytes
 //! j DIGEST             -> token with which a machine joins: when it expires, the machine that used it
@@ -18,13 +18,14 @@ use crate::{
     catalog::{Catalog, DATABASE},
     directory_entries::{
         CLUSTER, ClusterEntry, GROUP, GroupEntry, GroupState, MACHINE, MachineEntry, TOKEN, TokenEntry,
-        TokenUse, decode, encode, group_key, has_proof, log_end_key, machine_key, nonce_text, token_key,
+        TokenUse, decode, encode, group_key, has_proof, machine_key, nonce_text, token_key,
     },
 };
 use serde::{Serialize, de::DeserializeOwned};
+use std::collections::BTreeSet;
 use yesquel_model::{ClusterId, KeyRange, LocalId, NodeId, ServerId, TreeId};
 use yesquel_secrets::Credentials;
-use yesquel_server::{MachineIdentity, MachineStart};
+use yesquel_server::MachineStart;
 use yesquel_tree::{Tree, TreeTransaction, Trees};
 use yesquel_wire::{
     machines::ManagementRefusal,
@@ -97,19 +98,6 @@ pub(crate) struct MachineNumbers {
     pub(crate) group: ServerId,
 }
 
-/// What the directory says about the start of a machine.
-#[derive(Debug)]
-pub(crate) enum EnteredStart {
-    /// It knows this start of the folder, this address, and so many records of the group's log.
-    Known { start: MachineStart, address: String, log_end: u64 },
-    /// Another process has started since, with a copy of the folder.
-    Other { incarnation: u64 },
-    /// The machine was removed.
-    Removed,
-    /// It has no entry.
-    Absent,
-}
-
 /// Directory of a cluster, at its home group.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Directory<'a> {
@@ -119,7 +107,7 @@ pub(crate) struct Directory<'a> {
     pub(crate) credentials: Option<&'a Credentials>,
 }
 
-type Transaction<'a> = TreeTransaction<'a, AnyTransport>;
+pub(crate) type Transaction<'a> = TreeTransaction<'a, AnyTransport>;
 
 impl<'a> Directory<'a> {
     pub(crate) fn trees(&self) -> &'a Trees<AnyTransport> {
@@ -130,7 +118,7 @@ impl<'a> Directory<'a> {
         self.catalog.tree()
     }
 
-    async fn entry<T: DeserializeOwned>(
+    pub(crate) async fn entry<T: DeserializeOwned>(
         &self,
         transaction: &mut Transaction<'a>,
         key: &[u8],
@@ -186,7 +174,7 @@ impl<'a> Directory<'a> {
     }
 
     /// Raises the version of the directory. All changes conflict here, so that each sees the others.
-    async fn raise_version(&self, transaction: &mut Transaction<'a>) -> Result<(), Error> {
+    pub(crate) async fn raise_version(&self, transaction: &mut Transaction<'a>) -> Result<(), Error> {
         let before: ClusterEntry = self.entry(transaction, CLUSTER).await?.unwrap_or_default();
         let damaged = || Error::Internal("the directory is damaged: its version is the last one".to_owned());
         let version = before.version.checked_add(1).ok_or_else(damaged)?;
@@ -201,8 +189,8 @@ impl<'a> Directory<'a> {
         let cluster: Option<ClusterEntry> = self.entry(&mut transaction, CLUSTER).await?;
         let (machines, unproved) = self.machines(&mut transaction).await?;
         let machines = machines.into_iter().map(|(machine, entry)| {
-            let MachineEntry { group, address, state, incarnation, .. } = entry;
-            MachineStatus { machine, group, address, state, incarnation }
+            let MachineEntry { group, groups, address, state, incarnation, .. } = entry;
+            MachineStatus { machine, group, groups, address, state, incarnation }
         });
         let version = cluster.map_or(0, |cluster| cluster.version);
         Ok((DirectoryStatus { groups: Vec::new(), version, machines: machines.collect() }, unproved))
@@ -311,141 +299,56 @@ impl<'a> Directory<'a> {
         known: &[ServerId],
     ) -> Result<MachineNumbers, DirectoryError> {
         let (machines, _) = self.machines(transaction).await?;
-        let (groups, _): (Vec<(_, GroupEntry)>, _) = self.list(transaction, GROUP).await?;
-        let number = |key: &[u8]| key.try_into().map(u16::from_be_bytes).ok();
-        let groups = groups.iter().filter_map(|(key, _)| number(key));
-        let home = self.catalog.group;
-        let groups = groups.chain(known.iter().chain([&home]).map(|group| group.0));
-        let group_max = groups.max().unwrap_or_default();
-        // A machine of `--peer` has the number of its group plus one.
-        let machine_max = machines.iter().map(|(machine, _)| *machine).max().unwrap_or_default();
-        let machine_max = machine_max.max(u32::from(group_max) + 1);
-        let counter = |local| NodeId { tree: TreeId::default(), server: home, local };
-        let client = self.trees().client();
-        let group =
-            client.take(counter(GROUP_NUMBERS), 1, u64::from(group_max)).await.map_err(Error::from)?;
-        let group = u16::try_from(group).map_err(|_| ManagementRefusal::NoGroupNumbers)?;
-        let machine = client.take(counter(MACHINE_NUMBERS), 1, u64::from(machine_max)).await;
-        let machine = u32::try_from(machine.map_err(Error::from)?);
-        let machine = machine.map_err(|_| ManagementRefusal::NoGroupNumbers)?;
-        Ok(MachineNumbers { machine, group: ServerId(group) })
+        let groups = self.known_groups(transaction, known).await?;
+        let group = self.new_group(&groups).await?;
+        // A machine of `--peer` that is not entered yet has the number of its group plus one.
+        let hosted: BTreeSet<ServerId> = machines.iter().flat_map(|(_, entry)| entry.all_groups()).collect();
+        let others = groups.iter().filter(|group| !hosted.contains(group));
+        let numbers = machines.iter().map(|(machine, _)| *machine);
+        let machine_max = numbers.chain(others.map(|group| u32::from(group.0) + 1)).max();
+        let machine = self.take(MACHINE_NUMBERS, machine_max.unwrap_or_default().into()).await?;
+        let machine = u32::try_from(machine).map_err(|_| ManagementRefusal::NoGroupNumbers)?;
+        Ok(MachineNumbers { machine, group })
     }
 
-    /// Compares the starts that a folder knows with the entry of its machine.
-    pub(crate) async fn entered(&self, machine: u32, known: &[MachineStart]) -> Result<EnteredStart, Error> {
-        let mut transaction = self.trees().begin();
-        let entry: Option<MachineEntry> = self.entry(&mut transaction, &machine_key(machine)).await?;
-        Ok(match entry {
-            None => EnteredStart::Absent,
-            Some(entry) if entry.state == MachineState::Removed => EnteredStart::Removed,
-            Some(entry) => match entry.start().filter(|start| known.contains(start)) {
-                Some(start) => {
-                    let log_end = self.log_end(&mut transaction, ServerId(entry.group)).await?;
-                    EnteredStart::Known { start, address: entry.address, log_end }
-                }
-                None => {
-                    // The one that the directory has acknowledged; another one may follow it.
-                    let last = known.first().map_or(0, |start| start.incarnation);
-                    match entry.start().filter(|start| start.incarnation < last) {
-                        // No copy is ahead of the directory: the home group has lost its last writes,
-                        // as it may if it does not wait for its disk.
-                        Some(start) => {
-                            let log_end = self.log_end(&mut transaction, ServerId(entry.group)).await?;
-                            EnteredStart::Known { start, address: entry.address, log_end }
-                        }
-                        None => EnteredStart::Other { incarnation: entry.incarnation },
-                    }
-                }
-            },
-        })
-    }
-
-    async fn log_end(&self, transaction: &mut Transaction<'a>, group: ServerId) -> Result<u64, Error> {
-        let value = transaction.get(self.tree(), &log_end_key(group)).await?;
-        let damaged =
-            || Error::Internal("the directory is damaged: the end of a log is no number".to_owned());
-        value.map_or(Ok(0), |value| (*value).try_into().map(u64::from_be_bytes).map_err(|_| damaged()))
-    }
-
-    /// Notes how many records of a group's log are on disk.
-    pub(crate) async fn note_log_end(&self, group: ServerId, log_end: u64) -> Result<(), Error> {
-        let noted = self.repeat(async || {
-            let mut transaction = self.trees().begin();
-            transaction.put(self.tree(), &log_end_key(group), &log_end.to_be_bytes())?;
-            transaction.commit().await?;
-            Ok(())
-        });
-        Ok(noted.await?)
-    }
-
-    /// Enters a start of a machine in place of the one `before`. Returns `false` if the entry has
-    /// another one.
-    pub(crate) async fn enter_start(
+    /// Returns these groups, that of the directory, and all that it has.
+    pub(crate) async fn known_groups(
         &self,
+        transaction: &mut Transaction<'a>,
+        known: &[ServerId],
+    ) -> Result<Vec<ServerId>, Error> {
+        let (groups, _): (Vec<(_, GroupEntry)>, _) = self.list(transaction, GROUP).await?;
+        let number = |key: &[u8]| key.try_into().map(u16::from_be_bytes).ok().map(ServerId);
+        let groups = groups.iter().filter_map(|(key, _)| number(key));
+        Ok(groups.chain(known.iter().copied()).chain([self.catalog.group]).collect())
+    }
+
+    /// Takes a number of a group, above all that are known.
+    pub(crate) async fn new_group(&self, known: &[ServerId]) -> Result<ServerId, DirectoryError> {
+        let most = known.iter().max().map_or(0, |group| group.0);
+        let group = self.take(GROUP_NUMBERS, most.into()).await?;
+        Ok(ServerId(u16::try_from(group).map_err(|_| ManagementRefusal::NoGroupNumbers)?))
+    }
+
+    /// Takes a number of a counter, above another one.
+    async fn take(&self, counter: LocalId, above: u64) -> Result<u64, Error> {
+        let node = NodeId { tree: TreeId::default(), server: self.catalog.group, local: counter };
+        Ok(self.trees().client().take(node, 1, above).await?)
+    }
+
+    /// Writes the entries of a machine's groups.
+    pub(crate) fn put_groups(
+        &self,
+        transaction: &mut Transaction<'a>,
         machine: u32,
-        before: MachineStart,
-        start: MachineStart,
-        (address, log_end): (Option<&str>, u64),
-    ) -> Result<bool, Error> {
-        let entered = self.repeat(async || {
-            let mut transaction = self.trees().begin();
-            let key = machine_key(machine);
-            let entry: Option<MachineEntry> = self.entry(&mut transaction, &key).await?;
-            let Some(mut entry) = entry.filter(|entry| entry.state != MachineState::Removed) else {
-                return Ok(false);
-            };
-            match entry.start() {
-                // The reply to a former attempt was lost.
-                Some(entered) if entered == start => return Ok(true),
-                Some(entered) if entered == before => {}
-                _ => return Ok(false),
-            }
-            entry.set_start(start);
-            entry.state = MachineState::Serving;
-            if let Some(address) = address {
-                entry.address = address.to_owned();
-            }
-            self.put(&mut transaction, &key, &entry)?;
-            let group = GroupEntry { machine, state: GroupState::Serving };
-            self.put(&mut transaction, &group_key(ServerId(entry.group)), &group)?;
-            let log_end_key = log_end_key(ServerId(entry.group));
-            transaction.put(self.tree(), &log_end_key, &log_end.to_be_bytes())?;
-            self.raise_version(&mut transaction).await?;
-            transaction.commit().await?;
-            Ok(true)
-        });
-        Ok(entered.await?)
+        groups: impl IntoIterator<Item = ServerId>,
+        state: GroupState,
+    ) -> Result<(), Error> {
+        let mut groups = groups.into_iter();
+        groups.try_for_each(|group| self.put(transaction, &group_key(group), &GroupEntry { machine, state }))
     }
 
-    /// Enters a machine that has not joined by a token, or whose address or start differs. Returns
-    /// whether it has changed the directory.
-    pub(crate) async fn register(&self, identity: &MachineIdentity, address: &str) -> Result<bool, Error> {
-        let MachineIdentity { machine, group, start, .. } = *identity;
-        let registered = self.repeat(async || {
-            let mut transaction = self.trees().begin();
-            let before: Option<MachineEntry> = self.entry(&mut transaction, &machine_key(machine)).await?;
-            let mut entry = MachineEntry {
-                group: group.0,
-                address: address.to_owned(),
-                state: MachineState::Serving,
-                ..MachineEntry::default()
-            };
-            entry.set_start(start);
-            let is_removed = before.as_ref().is_some_and(|before| before.state == MachineState::Removed);
-            if is_removed || before == Some(entry.clone()) {
-                return Ok(false);
-            }
-            self.put(&mut transaction, &machine_key(machine), &entry)?;
-            let state = GroupState::Serving;
-            self.put(&mut transaction, &group_key(group), &GroupEntry { machine, state })?;
-            self.raise_version(&mut transaction).await?;
-            transaction.commit().await?;
-            Ok(true)
-        });
-        Ok(registered.await?)
-    }
-
-    /// Removes a machine whose group has no database.
+    /// Removes a machine whose groups have no database.
     pub(crate) async fn remove(&self, machine: u32) -> Result<(), DirectoryError> {
         self.repeat(async || {
             let mut transaction = self.trees().begin();
@@ -461,23 +364,24 @@ impl<'a> Directory<'a> {
         let key = machine_key(machine);
         let entry: Option<MachineEntry> = self.entry(transaction, &key).await?;
         let mut entry = entry.ok_or(ManagementRefusal::NoMachine { machine })?;
-        let group = ServerId(entry.group);
-        if group == self.catalog.group {
+        let groups: Vec<ServerId> = entry.all_groups().collect();
+        if groups.contains(&self.catalog.group) {
             return Err(ManagementRefusal::HomeGroup { machine }.into());
         }
         if entry.state == MachineState::Removed {
             return Ok(());
         }
-        let databases = self.catalog.databases_at(transaction, group).await?;
-        if !databases.is_empty() {
-            return Err(ManagementRefusal::HoldsDatabases { machine, group: group.0, databases }.into());
+        for group in &groups {
+            let databases = self.catalog.databases_at(transaction, *group).await?;
+            if !databases.is_empty() {
+                return Err(ManagementRefusal::HoldsDatabases { machine, group: group.0, databases }.into());
+            }
         }
         // A database that is created there meanwhile wins, or finds the group retired.
         transaction.guard(self.tree(), KeyRange::prefix(&[DATABASE]));
         entry.state = MachineState::Removed;
         self.put(transaction, &key, &entry)?;
-        let state = GroupState::Retired;
-        self.put(transaction, &group_key(group), &GroupEntry { machine, state })?;
+        self.put_groups(transaction, machine, groups, GroupState::Retired)?;
         Ok(self.raise_version(transaction).await?)
     }
 }
@@ -485,7 +389,7 @@ impl<'a> Directory<'a> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::Store;
+    use crate::{Store, directory_starts::EnteredStart};
     use yesquel_transport::block_on;
 
     /// A store of which the second machine has group 1, and its directory.
@@ -559,7 +463,7 @@ pub(crate) mod tests {
             assert_eq!(block_on(directory.join(joiner)).unwrap(), again);
             let (before, start) =
                 (MachineStart { incarnation: 0, nonce: 9 }, MachineStart { incarnation: 1, nonce: 8 });
-            assert!(block_on(directory.enter_start(2, before, start, (None, 0))).unwrap());
+            assert!(block_on(directory.enter_start(2, before, start, (None, &[(ServerId(1), 0)]))).unwrap());
             let joined = block_on(directory.join(joiner));
             let refused = Err(DirectoryError::Refused(ManagementRefusal::UsedToken { machine: 2 }));
             assert_eq!(format!("{joined:?}"), format!("{:?}", refused as Result<MachineNumbers, _>));

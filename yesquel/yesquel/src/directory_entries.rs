@@ -4,7 +4,7 @@ use crate::Error;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use yesquel_model::ServerId;
 use yesquel_server::MachineStart;
-use yesquel_wire::status::MachineState;
+use yesquel_wire::status::{MachineState, all_groups};
 
 pub(crate) const CLUSTER: &[u8] = b"c";
 pub(crate) const MACHINE: u8 = b'M';
@@ -32,7 +32,11 @@ pub(crate) struct ClusterEntry {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct MachineEntry {
+    /// The first group.
     pub(crate) group: u16,
+    /// All groups, if there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) groups: Vec<u16>,
     pub(crate) address: String,
     pub(crate) state: MachineState,
     pub(crate) incarnation: u64,
@@ -79,6 +83,20 @@ pub(crate) struct TokenUse {
 }
 
 impl MachineEntry {
+    /// Returns all groups, the first one first.
+    pub(crate) fn all_groups(&self) -> impl Iterator<Item = ServerId> {
+        all_groups(self.group, &self.groups).map(ServerId)
+    }
+
+    /// Sets the groups, the first one first.
+    pub(crate) fn set_groups(&mut self, groups: &[ServerId]) {
+        self.group = groups.first().map_or(self.group, |group| group.0);
+        self.groups = match groups {
+            [] | [_] => Vec::new(),
+            several => several.iter().map(|group| group.0).collect(),
+        };
+    }
+
     pub(crate) fn start(&self) -> Option<MachineStart> {
         let nonce = u128::from_str_radix(&self.nonce, 16).ok()?;
         Some(MachineStart { incarnation: self.incarnation, nonce })
@@ -185,6 +203,10 @@ mod tests {
         entry.set_start(MachineStart { incarnation: 9, nonce: u128::MAX });
         let bytes = encode(&entry).unwrap();
         assert_eq!(decode::<MachineEntry>(&bytes).unwrap(), entry);
+        entry.set_groups(&[7, 9].map(ServerId));
+        let bytes = encode(&entry).unwrap();
+        assert_eq!(decode::<MachineEntry>(&bytes).unwrap(), entry);
+        assert_eq!(entry.all_groups().collect::<Vec<_>>(), [7, 9].map(ServerId));
         let entry = GroupEntry { machine: 1, state: GroupState::Retired };
         assert_eq!(decode::<GroupEntry>(&encode(&entry).unwrap()).unwrap(), entry);
     }

@@ -51,7 +51,12 @@ pub(crate) struct DirectoryOptions {
 }
 
 pub(crate) struct DirectoryThread {
-    embedded: EmbeddedServer,
+    /// The groups of this machine.
+    groups: Arc<[EmbeddedServer]>,
+    /// The first one, which takes the commands.
+    first: EmbeddedServer,
+    /// Learns where the groups of other machines are.
+    transport: AnyTransport,
     identity: MachineIdentity,
     trees: Trees<AnyTransport>,
     peers: Arc<Peers>,
@@ -59,8 +64,8 @@ pub(crate) struct DirectoryThread {
     /// When to read the directory; `None`: when another server has a later version.
     read_at: Option<Instant>,
     has_failed: bool,
-    /// Log records on disk when that was noted last.
-    log_end: u64,
+    /// Log records of each group on disk when that was noted last.
+    log_ends: Vec<(ServerId, u64)>,
     /// The secrets with which the home group has proved the entries last, and the version of the
     /// directory then; `None`: it has not, or this is another group.
     proved: Option<(Arc<Secrets>, u64)>,
@@ -71,13 +76,14 @@ pub(crate) struct DirectoryThread {
 }
 
 impl DirectoryThread {
+    /// `groups` are those of this machine, `first` comes first.
     pub(crate) fn new(
-        embedded: EmbeddedServer,
+        (groups, first, transport): (Arc<[EmbeddedServer]>, EmbeddedServer, AnyTransport),
         trees: Trees<AnyTransport>,
         peers: Arc<Peers>,
         options: DirectoryOptions,
     ) -> DirectoryThread {
-        let identity = embedded.core().identity();
+        let identity = first.core().identity();
         // A cluster without a directory has nothing to read.
         let json = options.files.as_ref().and_then(|files| files.directory().ok().flatten());
         let read_at = json.is_some().then(Instant::now);
@@ -85,17 +91,19 @@ impl DirectoryThread {
         if let Some(directory) = json.and_then(|json| serde_json::from_slice::<DirectoryStatus>(&json).ok()) {
             stored = (directory.version, directory.machines.clone());
             // Clients that ask before it is read, or while the home group is down, get this copy.
-            embedded.core().install_directory(directory);
+            groups.iter().for_each(|group| group.core().install_directory(directory.clone()));
         }
         DirectoryThread {
-            embedded,
+            groups,
+            first,
+            transport,
             identity,
             trees,
             peers,
             options,
             read_at,
             has_failed: false,
-            log_end: 0,
+            log_ends: Vec::new(),
             proved: None,
             unproved: 0,
             stored,
@@ -103,7 +111,7 @@ impl DirectoryThread {
     }
 
     fn core(&self) -> &Core {
-        self.embedded.core()
+        self.first.core()
     }
 
     /// The directory, by the secrets that are in force.
@@ -162,14 +170,14 @@ impl DirectoryThread {
         }
         if directory.version > 0 && self.must_register(&directory) {
             let address = self.options.address.clone().unwrap_or_default();
-            block_on(self.directory(&secrets).register(&self.identity, &address))?;
+            block_on(self.directory(&secrets).register(&self.identity, &self.own_groups(), &address))?;
             (directory, unproved) = block_on(self.directory(&secrets).read())?;
         }
         self.note_unproved(unproved);
         let read_every = if is_home { READ_EVERY_AT_HOME } else { READ_EVERY };
         self.read_at = (directory.version > 0).then(|| Instant::now() + read_every);
         self.check_own(&directory);
-        self.note_log_end(&directory)?;
+        self.note_log_ends(&directory)?;
         self.install(directory)
     }
 
@@ -217,20 +225,26 @@ impl DirectoryThread {
         self.identity.group == self.identity.membership.home_group
     }
 
-    /// Notes the end of the log, by which an older copy of the folder is recognized.
-    fn note_log_end(&mut self, directory: &DirectoryStatus) -> Result<(), Error> {
+    /// The numbers of this machine's groups.
+    fn own_groups(&self) -> Vec<ServerId> {
+        self.groups.iter().map(EmbeddedServer::server).collect()
+    }
+
+    /// Notes the ends of the logs, by which an older copy of the folder is recognized.
+    fn note_log_ends(&mut self, directory: &DirectoryStatus) -> Result<(), Error> {
         let MachineIdentity { machine, group, membership, start } = self.identity;
         let is_entered = directory.machines.iter().any(|entry| {
             let is_current = entry.state == MachineState::Serving && entry.incarnation == start.incarnation;
             entry.machine == machine && is_current
         });
-        let (log_end, _) = self.core().synced();
-        // The home group starts without its own directory.
-        if group == membership.home_group || !is_entered || log_end == self.log_end {
+        let log_ends = self.groups.iter().map(|group| (group.server(), group.core().synced().0));
+        let log_ends: Vec<(ServerId, u64)> = log_ends.collect();
+        // The home group's machine starts without its own directory.
+        if group == membership.home_group || !is_entered || log_ends == self.log_ends {
             return Ok(());
         }
-        block_on(self.directory(&self.options.secrets.get()).note_log_end(group, log_end))?;
-        self.log_end = log_end;
+        block_on(self.directory(&self.options.secrets.get()).note_log_ends(&log_ends))?;
+        self.log_ends = log_ends;
         Ok(())
     }
 
@@ -240,9 +254,13 @@ impl DirectoryThread {
         let Some(own) = own else { return true };
         let has_moved = self.options.address.as_ref().is_some_and(|address| *address != own.address);
         let incarnation = self.identity.start.incarnation;
+        let has_other_groups = !own.all_groups().map(ServerId).eq(self.own_groups());
         own.state != MachineState::Removed
             && own.incarnation <= incarnation
-            && (has_moved || own.incarnation < incarnation || own.state == MachineState::Joining)
+            && (has_moved
+                || has_other_groups
+                || own.incarnation < incarnation
+                || own.state == MachineState::Joining)
     }
 
     /// Ends the server if its machine was removed, or has been started again from a copy.
@@ -259,21 +277,26 @@ impl DirectoryThread {
 
     /// Uses a copy of the directory: tells clients, reports to the machines in it, and stores it.
     fn install(&mut self, directory: DirectoryStatus) -> Result<(), Error> {
-        self.core().install_directory(directory.clone());
-        let own = self.identity.group.0;
-        for machine in directory.machines.iter().filter(|machine| machine.group != own) {
-            let group = ServerId(machine.group);
+        self.groups.iter().for_each(|group| group.core().install_directory(directory.clone()));
+        let own = self.identity.machine;
+        for machine in directory.machines.iter().filter(|machine| machine.machine != own) {
+            let groups: Vec<ServerId> = machine.all_groups().map(ServerId).collect();
             match (machine.state, machine.address.parse::<Address>()) {
-                (MachineState::Serving, Ok(address)) => self.peers.add(group, &address)?,
-                (MachineState::Removed, _) => self.peers.remove(group),
+                (MachineState::Serving, Ok(address)) => {
+                    self.peers.add(&groups, &address)?;
+                    groups.iter().for_each(|group| self.transport.learn(*group, &address));
+                }
+                (MachineState::Removed, _) => self.peers.remove(ServerId(machine.group)),
                 _ => {}
             }
         }
         let peers = self.peers.count();
-        if peers > 0 {
-            self.embedded.with_engine(|engine| engine.raise_grace(crate::peers::GRACE_MS));
+        for group in &*self.groups {
+            if peers > 0 {
+                group.with_engine(|engine| engine.raise_grace(crate::peers::GRACE_MS));
+            }
+            group.core().set_peers(peers);
         }
-        self.core().set_peers(peers);
         let version = (directory.version, directory.machines);
         if self.stored != version
             && let Some(files) = &self.options.files

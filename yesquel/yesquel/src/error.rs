@@ -128,7 +128,7 @@ pub enum Error {
     },
     /// The data folder lacks log records that the machine had on disk.
     #[error(
-        "{}: the log of machine {machine} ends with record {log_end}, and the machine had {known} on disk: the folder is \
+        "{}: the log of group {group} ends with record {log_end}, and machine {machine} had {known} on disk: the folder is \
          an older copy. Start the newer one; if that is lost, --accept-loss starts this one without what it lacks",
         folder.display()
     )]
@@ -137,11 +137,34 @@ pub enum Error {
         folder: PathBuf,
         /// Number of the machine.
         machine: u32,
+        /// Number of the group.
+        group: u16,
         /// Its last log record.
         log_end: u64,
         /// The last one that the directory has seen.
         known: u64,
     },
+    /// The data folder lacks a group that its machine had.
+    #[error(
+        "{}: the folder lacks group {group}, which its machine had: it is an older copy, or the folder of the group is \
+         lost. Start the newer one, or restore the folder of the group",
+        folder.display()
+    )]
+    LostGroup {
+        /// The folder.
+        folder: PathBuf,
+        /// Number of the group.
+        group: u16,
+    },
+    /// A machine of a cluster without a directory was to get further groups.
+    #[error(
+        "a machine that knows others by --peer hosts one group until it is in the directory: issue a token at any \
+         machine with `yesquel cluster add`, start this one without --groups, and then with it"
+    )]
+    NoDirectory,
+    /// A machine cannot host so many groups.
+    #[error("--groups {0}: a machine hosts from 1 to {most} groups", most = yesquel_server::GROUPS_MAX)]
+    GroupCount(u16),
     /// The machine was started again while this process runs.
     #[error(
         "machine {machine} was started again (start {incarnation}) with a copy of this data folder: this process ends"

@@ -1,36 +1,34 @@
-//! Storage server in this process, with the thread that advances its time and splits its nodes.
+//! Groups of a machine in this process, with the threads that serve them.
 
 use crate::{
     Error,
     any_transport::AnyTransport,
     catalog::{Catalog, catalog_tree},
+    checked_start::lacking,
+    directory::Directory,
+    directory_starts::GrownGroup,
     directory_thread::{DirectoryOptions, DirectoryThread},
-    peers::{GRACE_MS, PeerAccess, Peers, founded, transport_home},
-    split_work::SplitWork,
+    group_maintenance::maintain,
+    peers::{GRACE_MS, PeerAccess, Peers, founded, transport_to_others},
     stop_flag::StopFlag,
 };
 use std::{
     fmt, io,
-    ops::ControlFlow,
     sync::{
         Arc,
-        mpsc::{self, Receiver, SyncSender, TrySendError},
+        mpsc::{self, Receiver},
     },
     thread::{self, JoinHandle},
     time::Duration,
 };
 use yesquel_client::Client;
-use yesquel_embedded::EmbeddedServer;
-use yesquel_engine::{EngineSettings, SplitPlan};
+use yesquel_embedded::{EmbeddedMachine, EmbeddedServer};
+use yesquel_engine::EngineSettings;
 use yesquel_fork as fork;
-use yesquel_model::{DepartedContent, KeyRange, NodeId, ServerId, StayReason};
-use yesquel_node::{Maintainer, MaintenanceStep, SplitSource};
-use yesquel_server::{DataFolder, DataFolderError, LogOptions, ReplySink, Time};
+use yesquel_model::ServerId;
+use yesquel_server::{DataFolder, DataFolderError, LogOptions, MachineIdentity, ReplySink, Time};
 use yesquel_transport::block_on;
-use yesquel_tree::{DepartureSource, GroupLoad, LeafPlacement, TreeError, Trees};
-
-/// Interval between ticks of the engine.
-const TICK: Duration = Duration::from_millis(50);
+use yesquel_tree::{TreeError, Trees};
 
 /// Time in milliseconds for which the home group waits for clocks of other machines.
 const HOME_WAIT_MS: u64 = 1_000;
@@ -55,15 +53,18 @@ pub(crate) fn client_number() -> u64 {
     if filled == Ok(8) && number != 0 { number } else { u64::from(std::process::id()) << 32 | 1 }
 }
 
-/// Storage server in this process. Dropping it stops it cleanly.
+/// Groups of one machine in this process, mostly one. Dropping it stops them cleanly.
 pub struct Host {
-    embedded: EmbeddedServer,
+    /// The groups, the lowest first.
+    groups: Arc<[EmbeddedServer]>,
+    /// The first one, which speaks for the machine.
+    first: EmbeddedServer,
     /// The way of its own clients.
     pub(crate) transport: AnyTransport,
-    server: ServerId,
     ending: StopFlag,
-    maintenance: Option<JoinHandle<()>>,
-    /// Creates the catalog, if that must wait.
+    /// One for each group.
+    maintenance: Vec<JoinHandle<()>>,
+    /// Creates the catalogs, if that must wait.
     catalog: Option<JoinHandle<()>>,
     /// Keeps the copy of the directory.
     directory: Option<JoinHandle<()>>,
@@ -74,7 +75,7 @@ pub struct Host {
 
 impl fmt::Debug for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Host").field("server", &self.server).finish_non_exhaustive()
+        f.debug_struct("Host").field("server", &self.server()).finish_non_exhaustive()
     }
 }
 
@@ -82,27 +83,29 @@ impl Host {
     /// Creates a server in memory. `others` takes the replies to requests from sockets.
     pub fn in_memory(
         settings: EngineSettings,
-        time: impl Time + 'static,
-        others: impl ReplySink + Send + Sync + 'static,
+        time: impl Time + Clone + 'static,
+        others: impl ReplySink + Clone + Send + Sync + 'static,
     ) -> Result<Host, Error> {
-        Host::in_memory_with_peers(settings, time, others, &PeerAccess::default())
+        Host::in_memory_with_peers(settings, 1, time, others, &PeerAccess::default())
     }
 
-    /// Like [`in_memory`](Self::in_memory), for a server that shares transactions with others.
+    /// Like [`in_memory`](Self::in_memory), for a machine with so many groups that shares transactions
+    /// with others.
     pub(crate) fn in_memory_with_peers(
         settings: EngineSettings,
-        time: impl Time + 'static,
-        others: impl ReplySink + Send + Sync + 'static,
+        groups: u16,
+        time: impl Time + Clone + 'static,
+        others: impl ReplySink + Clone + Send + Sync + 'static,
         peers: &PeerAccess,
     ) -> Result<Host, Error> {
+        check_growth(groups, peers, false)?;
         let settings = with_peers(settings, peers);
         let founded = founded(settings.server, client_number(), peers)?;
-        let embedded = EmbeddedServer::in_memory_with(settings, time, others);
-        if let Some(membership) = founded {
-            embedded.core().join(membership);
+        let groups = EmbeddedServer::machine_in_memory(settings, groups, time, others);
+        if let (Some(membership), Some(first)) = (founded, groups.first()) {
+            first.core().join(membership);
         }
-        embedded.core().compare_with(peers.servers.len());
-        Host::around(embedded, settings, peers)
+        Host::around(groups, settings, peers, false)
     }
 
     /// Opens a server on a data folder; creates the folder if it does not exist.
@@ -110,19 +113,20 @@ impl Host {
         folder: DataFolder,
         settings: EngineSettings,
         options: LogOptions,
-        time: impl Time + 'static,
-        others: impl ReplySink + Send + Sync + 'static,
+        time: impl Time + Clone + 'static,
+        others: impl ReplySink + Clone + Send + Sync + 'static,
     ) -> Result<Host, Error> {
-        Host::open_with_peers(folder, settings, options, time, others, &PeerAccess::default())
+        Host::open_with_peers(folder, (settings, options), 1, time, others, &PeerAccess::default())
     }
 
-    /// Like [`open`](Self::open), for a server that shares transactions with others.
+    /// Like [`open`](Self::open), for a machine with so many groups at least that shares transactions
+    /// with others.
     pub(crate) fn open_with_peers(
         mut folder: DataFolder,
-        settings: EngineSettings,
-        options: LogOptions,
-        time: impl Time + 'static,
-        others: impl ReplySink + Send + Sync + 'static,
+        (settings, options): (EngineSettings, LogOptions),
+        groups_min: u16,
+        time: impl Time + Clone + 'static,
+        others: impl ReplySink + Clone + Send + Sync + 'static,
         peers: &PeerAccess,
     ) -> Result<Host, Error> {
         let settings = with_peers(settings, peers);
@@ -134,84 +138,163 @@ impl Host {
         // Machines of a directory start when the home group serves: those that are not up have no clock
         // to compare with.
         let identity = folder.identity()?;
-        let is_home = identity.is_some_and(|machine| machine.membership.home_group == machine.group);
-        let is_waited_for = is_home && folder.cluster_files().directory()?.is_some();
-        let embedded = EmbeddedServer::open_with(folder, settings, options, time, others)?;
-        embedded.core().compare_with(peers.servers.len());
-        if is_waited_for {
-            embedded.core().wait_for_clocks(HOME_WAIT_MS);
+        let is_home = identity.is_none_or(|machine| machine.membership.home_group == machine.group);
+        let has_directory = folder.cluster_files().directory()?.is_some();
+        let is_waited_for = is_home && identity.is_some() && has_directory;
+        check_growth(groups_min, peers, has_directory)?;
+        let path = folder.path().to_owned();
+        let (mut machine, mut groups) =
+            EmbeddedMachine::open(folder, settings, options, groups_min, (time, others))?;
+        let count = usize::from(groups_min);
+        if groups.len() < count {
+            if !is_home {
+                return Err(Error::NoDirectory);
+            }
+            // The numbers of further groups come from the home group, which must serve for that.
+            let host = Host::around(groups.clone(), settings, peers, is_waited_for)?;
+            let grown = host.grow(count, peers)?;
+            drop(host);
+            let own: Vec<ServerId> = groups.iter().map(EmbeddedServer::server).collect();
+            groups.extend(machine.add_groups(&lacking(&path, &own, &grown)?)?);
         }
-        Host::around(embedded, settings, peers)
+        if groups.len() > count {
+            tracing::info!(
+                groups = groups.len(),
+                asked = count,
+                "the machine hosts all groups of its data folder"
+            );
+        }
+        Host::around(groups, settings, peers, is_waited_for)
     }
 
-    fn around(embedded: EmbeddedServer, settings: EngineSettings, peers: &PeerAccess) -> Result<Host, Error> {
+    fn around(
+        groups: Vec<EmbeddedServer>,
+        settings: EngineSettings,
+        peers: &PeerAccess,
+        is_waited_for: bool,
+    ) -> Result<Host, Error> {
         fork::watch();
-        let has_peers = !peers.servers.is_empty();
-        let server = settings.server;
-        let membership = embedded.core().membership();
-        let transport = match transport_home(server, client_number(), membership, peers)? {
-            Some(others) => AnyTransport::Member(embedded.clone(), others),
-            None => AnyTransport::Embedded(embedded.clone()),
+        // A machine has at least one group.
+        let Some((first, others)) = groups.split_first() else {
+            return Err(Error::NoGroup(settings.server.0));
         };
-        let placement = peers.placement;
-        let peers = Arc::new(Peers::start(embedded.core(), client_number(), peers)?);
-        let ending = StopFlag::default();
-        let (served, by, ends) = (embedded.clone(), transport.clone(), ending.clone());
-        let (serving, serves) = mpsc::sync_channel(1);
-        let serving = Some(serving).filter(|_| has_peers);
-        let thread = thread::Builder::new().name("yesquel-maintenance".to_owned());
-        let asked = Arc::clone(&peers);
-        let maintenance =
-            thread.spawn(move || maintain(&served, (by, placement), &settings, &asked, &ends, serving));
-        let maintenance = maintenance.map_err(thread_error)?;
+        let (first, server, membership) = (first.clone(), first.server(), first.core().membership());
+        let machines = peers.machines().len();
+        for group in &groups {
+            group.core().join(membership);
+            group.core().compare_with(server, machines);
+            if is_waited_for {
+                group.core().wait_for_clocks(HOME_WAIT_MS);
+            }
+            for other in groups.iter().filter(|other| other.server() != group.server()) {
+                group.core().set_location(other.server(), "");
+            }
+        }
+        let sockets = transport_to_others(client_number(), membership, peers)?;
+        let transport = AnyTransport::of_machine(&first, others, sockets);
+        let (placement, has_peers) = (peers.placement, machines > 0);
+        let groups: Arc<[EmbeddedServer]> = groups.into();
+        let peers = Arc::new(Peers::start(&groups, client_number(), peers)?);
         let mut host = Host {
-            embedded,
+            groups,
+            first,
             transport,
-            server,
-            ending,
-            maintenance: Some(maintenance),
+            ending: StopFlag::default(),
+            maintenance: Vec::new(),
             catalog: None,
             directory: None,
-            peers: Some(peers),
+            peers: Some(Arc::clone(&peers)),
             generation: fork::generation(),
         };
+        let (mut serving, mut serves) = (Vec::new(), Vec::new());
+        for _ in &*host.groups {
+            let (sender, receiver) = mpsc::sync_channel(1);
+            serving.push(Some(sender).filter(|_| has_peers));
+            serves.push(receiver);
+        }
+        for (index, serving) in serving.into_iter().enumerate() {
+            let (groups, by, peers) = (Arc::clone(&host.groups), host.transport.clone(), Arc::clone(&peers));
+            let ending = host.ending.clone();
+            let thread = thread::Builder::new().name("yesquel-maintenance".to_owned());
+            let maintenance = move || {
+                if let Some(group) = groups.get(index) {
+                    let settings = EngineSettings { server: group.server(), ..settings };
+                    let asks = |queries| peers.ask(index, queries);
+                    maintain(group, (by, placement), &settings, asks, &ending, serving);
+                }
+            };
+            host.maintenance.push(thread.spawn(maintenance).map_err(thread_error)?);
+        }
         if has_peers {
-            host.embedded.core().admit_clients(false);
+            host.groups.iter().for_each(|group| group.core().admit_clients(false));
             // The server serves nothing before it has compared its clock, which needs its sockets.
-            let (served, by, ends) = (host.embedded.clone(), host.transport.clone(), host.ending.clone());
+            let (groups, by, ends) = (Arc::clone(&host.groups), host.transport.clone(), host.ending.clone());
             let thread = thread::Builder::new().name("yesquel-catalog".to_owned());
             let thread = thread.spawn(move || {
-                create_catalog_later(&served, server, &ends, &serves);
+                for (group, serves) in groups.iter().zip(&serves) {
+                    create_catalog_later(group, &ends, serves);
+                }
                 if membership.home_group != server {
                     give_up_catalog(by, server, membership.home_group, &ends);
                 }
             });
             host.catalog = Some(thread.map_err(thread_error)?);
         } else {
-            create_catalog(&host.embedded, server)?;
+            for group in &*host.groups {
+                create_catalog(group)?;
+            }
         }
         Ok(host)
+    }
+
+    /// Takes numbers for further groups of the home group's machine until it has so many.
+    fn grow(&self, count: usize, peers: &PeerAccess) -> Result<Vec<GrownGroup>, Error> {
+        let MachineIdentity { membership, machine, .. } = self.first.core().identity();
+        let trees = Trees::new(Client::new(self.transport.clone(), client_number()));
+        let secrets = peers.secrets.get();
+        let catalog = Catalog { trees: &trees, group: membership.home_group };
+        let cluster = membership.cluster;
+        let directory = Directory { catalog, cluster, credentials: secrets.peers.as_ref() };
+        let own: Vec<ServerId> = self.groups.iter().map(EmbeddedServer::server).collect();
+        let known: Vec<ServerId> = peers.servers.iter().map(|(group, _)| *group).collect();
+        Ok(block_on(directory.grow(machine, &own, (count, &known)))?)
     }
 
     /// Starts the thread that keeps the copy of the directory and performs commands for machines.
     pub(crate) fn serve_directory(&mut self, options: DirectoryOptions) -> Result<(), Error> {
         let Some(peers) = self.peers.clone() else { return Ok(()) };
         let trees = Trees::new(Client::new(self.transport.clone(), client_number()));
-        let directory = DirectoryThread::new(self.embedded.clone(), trees, peers, options);
+        let groups = Arc::clone(&self.groups);
+        let directory =
+            DirectoryThread::new((groups, self.first.clone(), self.transport.clone()), trees, peers, options);
         let ending = self.ending.clone();
         let thread = thread::Builder::new().name("yesquel-directory".to_owned());
         self.directory = Some(thread.spawn(move || directory.run(&ending)).map_err(thread_error)?);
         Ok(())
     }
 
-    /// Returns the server's id.
-    pub fn server(&self) -> ServerId {
-        self.server
+    /// Sets the address at which others reach the groups.
+    pub(crate) fn set_address(&self, address: &str) {
+        for group in &*self.groups {
+            group.core().set_address(address);
+            let siblings = self.groups.iter().filter(|sibling| sibling.server() != group.server());
+            siblings.for_each(|sibling| group.core().set_location(sibling.server(), address));
+        }
     }
 
-    /// Returns the transport to the server.
+    /// Returns the id of the first group.
+    pub fn server(&self) -> ServerId {
+        self.first.server()
+    }
+
+    /// Returns the transport to the first group.
     pub fn transport(&self) -> &EmbeddedServer {
-        &self.embedded
+        &self.first
+    }
+
+    /// Returns the transports to all groups, the first one first.
+    pub fn groups(&self) -> &[EmbeddedServer] {
+        &self.groups
     }
 }
 
@@ -219,41 +302,51 @@ impl Drop for Host {
     fn drop(&mut self) {
         if self.generation != fork::generation() {
             // A fork does not copy threads: joining would wait forever.
-            std::mem::forget((self.maintenance.take(), self.catalog.take(), self.directory.take()));
+            std::mem::forget((
+                std::mem::take(&mut self.maintenance),
+                self.catalog.take(),
+                self.directory.take(),
+            ));
             std::mem::forget(self.peers.take());
             return;
         }
         self.ending.set();
-        self.embedded.core().wake_work();
-        self.embedded.core().wake_commands();
-        let threads = [self.maintenance.take(), self.catalog.take(), self.directory.take()];
-        for thread in threads.into_iter().flatten() {
+        for group in &*self.groups {
+            group.core().wake_work();
+            group.core().wake_commands();
+        }
+        let threads = std::mem::take(&mut self.maintenance).into_iter();
+        for thread in threads.chain(self.catalog.take()).chain(self.directory.take()) {
             // Nothing could receive a panic's message now.
             let _ = thread.join();
         }
     }
 }
 
+/// Checks whether a machine may have so many groups: those that know others by `--peer` do not learn
+/// which machine has further ones.
+fn check_growth(groups_min: u16, peers: &PeerAccess, has_directory: bool) -> Result<(), Error> {
+    if groups_min > 1 && !peers.servers.is_empty() && !has_directory {
+        return Err(Error::NoDirectory);
+    }
+    Ok(())
+}
+
 fn thread_error(error: io::Error) -> Error {
     DataFolderError::Io { path: "a thread of the server".into(), error }.into()
 }
 
-fn create_catalog(embedded: &EmbeddedServer, server: ServerId) -> Result<(), TreeError> {
+fn create_catalog(embedded: &EmbeddedServer) -> Result<(), TreeError> {
     let trees = Trees::new(Client::new(embedded.clone(), client_number()));
-    block_on(trees.create_if_missing(catalog_tree(server)))?;
+    block_on(trees.create_if_missing(catalog_tree(embedded.server())))?;
     Ok(())
 }
 
 /// Creates the catalog as soon as the server serves, which the channel announces.
-fn create_catalog_later(
-    embedded: &EmbeddedServer,
-    server: ServerId,
-    ending: &StopFlag,
-    serves: &Receiver<()>,
-) {
+fn create_catalog_later(embedded: &EmbeddedServer, ending: &StopFlag, serves: &Receiver<()>) {
     let _guard = ending.cancel_calls();
     while !ending.is_set() {
-        match create_catalog(embedded, server).map_err(Error::from) {
+        match create_catalog(embedded).map_err(Error::from) {
             Err(error @ Error::ClockDiffers(_)) => {
                 tracing::warn!(%error, "the server serves nothing until its clock is right");
                 if serves.recv().is_err() {
@@ -285,88 +378,4 @@ fn give_up_catalog(transport: AnyTransport, own: ServerId, home: ServerId, endin
             }
         }
     }
-}
-
-/// The server as the source of splits.
-struct OwnNodes<'a>(&'a EmbeddedServer);
-
-impl DepartureSource for OwnNodes<'_> {
-    fn begin(&self, node: NodeId, parts: &[(KeyRange, NodeId)]) -> Result<Vec<DepartedContent>, StayReason> {
-        self.0.core().begin_departure(node, parts)
-    }
-
-    fn end(&self, node: NodeId) {
-        self.0.with_engine(|engine| engine.end_departure(node));
-    }
-}
-
-impl SplitSource for OwnNodes<'_> {
-    fn plan(&self, node: NodeId) -> SplitPlan {
-        self.0.with_engine(|engine| engine.split_plan(node))
-    }
-
-    fn loads(&self) -> Vec<(ServerId, GroupLoad)> {
-        self.0.core().loads()
-    }
-}
-
-/// Ticks until the server stops. Another thread splits large nodes, because a split may wait for other
-/// groups. Announces that the server serves, until the receiver is gone.
-fn maintain(
-    embedded: &EmbeddedServer,
-    (transport, placement): (AnyTransport, LeafPlacement),
-    settings: &EngineSettings,
-    peers: &Peers,
-    ending: &StopFlag,
-    mut serving: Option<SyncSender<()>>,
-) {
-    let client = Client::new(transport, client_number());
-    let mut maintainer = Maintainer::new(client, settings.server, settings.techniques, placement);
-    let split_work = &SplitWork::default();
-    thread::scope(|scope| {
-        let splits = move || {
-            // A call to another group ends early when the server stops.
-            let _guard = ending.cancel_calls();
-            while let Some(work) = split_work.take() {
-                let done = |step, node, done| log_failure(step, node, done, ending);
-                if block_on(maintainer.perform(work, &OwnNodes(embedded), done)).is_break() {
-                    return;
-                }
-            }
-        };
-        let spawned = thread::Builder::new().name("yesquel-splits".to_owned()).spawn_scoped(scope, splits);
-        if let Err(error) = &spawned {
-            tracing::error!(%error, "the thread for splits cannot be started, so nodes grow without limit: restart the server");
-        }
-        while !ending.is_set() {
-            let work = embedded.core().wait_for_work(TICK);
-            embedded.tick();
-            serving = serving.take().filter(|serving| {
-                !embedded.core().clock_state().serves()
-                    || serving.try_send(()) != Err(TrySendError::Disconnected(()))
-            });
-            peers.ask(embedded.core().take_queries());
-            split_work.add(work);
-        }
-        split_work.end();
-    });
-}
-
-/// Logs a failed split or removal. Breaks if the server is stopping.
-fn log_failure(
-    step: MaintenanceStep,
-    node: NodeId,
-    done: Result<bool, TreeError>,
-    ending: &StopFlag,
-) -> ControlFlow<()> {
-    let ends = ending.is_set();
-    match (done, ends) {
-        (Err(error), false) if step == MaintenanceStep::SplitAway => {
-            tracing::warn!(%node, %error, "a leaf cannot be split over several groups; it is split at this one");
-        }
-        // The engine will report the node again.
-        (Err(error), false) => tracing::warn!(%node, %error, "a node was neither split nor removed"),
-        _ => {}
-    }
-    if ends { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }

@@ -17,9 +17,11 @@ mod database;
 mod directory;
 mod directory_entries;
 mod directory_proofs;
+mod directory_starts;
 mod directory_thread;
 mod error;
 mod fatal;
+mod group_maintenance;
 mod host;
 mod join;
 mod lease;
@@ -70,8 +72,8 @@ pub use yesquel_secrets::{
     SecretFiles, SecretsError, ServerEncryption, tls,
 };
 pub use yesquel_server::{
-    ClockState, Core, CoreError, DataFolder, DataFolderError, Durability, LogOptions, ManualTime, ReplySink,
-    SocketCounters, Time, UpgradeError, UpgradeOutcome, UpgradeProgress, WallTime, upgrade,
+    ClockState, Core, CoreError, DataFolder, DataFolderError, Durability, GROUPS_MAX, LogOptions, ManualTime,
+    ReplySink, SocketCounters, Time, UpgradeError, UpgradeOutcome, UpgradeProgress, WallTime, upgrade,
 };
 pub use yesquel_transport::{
     Address, AddressError, Addresses, CancelCheck, CancelGuard, ConnectError, ConnectStep, DEFAULT_PORT,

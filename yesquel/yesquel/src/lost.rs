@@ -1,4 +1,4 @@
-//! Transactions in doubt because of a group that is lost for good.
+//! Transactions in doubt because of groups that are lost for good.
 //! `docs/yesquel/cluster/commit.md` has the rule.
 
 use crate::{Error, Store};
@@ -7,7 +7,7 @@ use yesquel_model::{ServerId, Timestamp, TxnId};
 use yesquel_transport::block_on;
 use yesquel_wire::{Decision, status::UndecidedTransaction};
 
-/// End of a transaction whose other participant is lost.
+/// End of a transaction of which participants are lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GivenUp {
     /// A participant that is left had committed: so have all.
@@ -28,12 +28,17 @@ impl Store {
     ///
     /// Returns when the end is durable at all of them. An error leaves the transaction in doubt at
     /// some, and the call can be repeated.
-    pub fn end_without(&self, transaction: &UndecidedTransaction, lost: ServerId) -> Result<GivenUp, Error> {
+    pub fn end_without(
+        &self,
+        transaction: &UndecidedTransaction,
+        lost: &[ServerId],
+    ) -> Result<GivenUp, Error> {
         let client = self.inner.trees.client();
         let txn = TxnId { client: transaction.client, number: transaction.number };
         let of = (txn, Timestamp(transaction.birth));
         let participants: Vec<ServerId> = transaction.participants.iter().copied().map(ServerId).collect();
-        let left: Vec<ServerId> = participants.iter().copied().filter(|group| *group != lost).collect();
+        let left: Vec<ServerId> =
+            participants.iter().copied().filter(|group| !lost.contains(group)).collect();
         let mut decision = Decision::Abort;
         for group in &left {
             match block_on(client.vote_of(*group, of, &participants))? {

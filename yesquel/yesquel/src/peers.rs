@@ -1,23 +1,28 @@
-//! Questions to other servers, by a thread for each of them.
+//! Questions to other groups: by a thread for each other machine, and by one for the groups of this
+//! machine.
+
+mod asker;
+mod own_groups;
 
 use crate::{Error, stop_flag::StopFlag};
+use asker::PeerAsker;
+use own_groups::{OwnGroups, OwnTask};
 use std::{
     collections::BTreeMap,
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+        mpsc::{SyncSender, sync_channel},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
+use yesquel_embedded::EmbeddedServer;
 use yesquel_model::{ClusterId, ClusterMembership, ServerId};
 use yesquel_node::PeerQuery;
 use yesquel_secrets::{Credentials, PeerSecrets, PresentSecrets};
-use yesquel_server::{Core, DataFolderError};
-use yesquel_transport::{
-    Address, ConnectError, LostCall, SocketOptions, SocketTransport, Transport, block_on, repeat_corrected,
-};
+use yesquel_server::DataFolderError;
+use yesquel_transport::{Address, ConnectError, SocketOptions, SocketTransport};
 use yesquel_tree::LeafPlacement;
 use yesquel_wire::greeting::Role;
 
@@ -58,6 +63,24 @@ pub(crate) struct PeerAccess {
     pub(crate) secrets: Arc<PresentSecrets>,
     /// Where new leaves of trees with several groups are created.
     pub(crate) placement: LeafPlacement,
+    /// Whether the server has sockets, so that other machines may join it.
+    pub(crate) has_sockets: bool,
+}
+
+impl PeerAccess {
+    /// Returns the other machines: the groups at each address, the lowest first.
+    pub(crate) fn machines(&self) -> BTreeMap<ServerId, (Vec<ServerId>, Address)> {
+        let mut at: BTreeMap<String, (Vec<ServerId>, Address)> = BTreeMap::new();
+        for (group, address) in &self.servers {
+            let place = at.entry(address.to_string());
+            place.or_insert_with(|| (Vec::new(), address.clone())).0.push(*group);
+        }
+        let machines = at.into_values().filter_map(|(mut groups, address)| {
+            groups.sort_unstable();
+            Some((*groups.first()?, (groups, address)))
+        });
+        machines.collect()
+    }
 }
 
 /// How long a new server waits for the founder of its cluster.
@@ -110,15 +133,13 @@ pub(crate) fn founded(
     }
 }
 
-/// Returns a transport to the other servers of a cluster, for a server that needs numbers of their
-/// home group; `None`: it is the home group itself.
-pub(crate) fn transport_home(
-    own: ServerId,
+/// Returns a transport to the groups of other machines; `None`: there are none, and none can join.
+pub(crate) fn transport_to_others(
     client: u64,
     membership: ClusterMembership,
     access: &PeerAccess,
 ) -> Result<Option<SocketTransport>, ConnectError> {
-    if membership.home_group == own {
+    if access.servers.is_empty() && !access.has_sockets {
         return Ok(None);
     }
     let groups = access.servers.iter().map(|(group, address)| (*group, address));
@@ -126,17 +147,20 @@ pub(crate) fn transport_home(
     SocketTransport::to_groups(groups, client, membership, options).map(Some)
 }
 
-/// The thread that asks a server.
-struct PeerLink {
-    queries: Option<SyncSender<PeerQuery>>,
+/// A question, and the index of the group of this machine that asks it.
+type AskedQuery = (usize, PeerQuery);
+
+/// The thread that asks the groups of a machine.
+struct PeerLink<T> {
+    tasks: Option<SyncSender<T>>,
     thread: Option<JoinHandle<()>>,
     ending: StopFlag,
 }
 
-impl Drop for PeerLink {
+impl<T> Drop for PeerLink<T> {
     fn drop(&mut self) {
         self.ending.set();
-        self.queries = None;
+        self.tasks = None;
         if let Some(thread) = self.thread.take() {
             // Nothing could receive a panic's message now.
             let _ = thread.join();
@@ -144,84 +168,111 @@ impl Drop for PeerLink {
     }
 }
 
-/// The other servers. Dropping it ends its threads.
+/// The other machines.
+#[derive(Default)]
+struct PeerLinks {
+    /// By the first group of the machine.
+    machines: BTreeMap<ServerId, PeerLink<AskedQuery>>,
+    /// First group of the machine of each group.
+    first_of: BTreeMap<ServerId, ServerId>,
+}
+
+/// The groups of this machine, and those of others. Dropping it ends its threads.
 pub(crate) struct Peers {
-    core: Arc<Core>,
+    groups: Arc<[EmbeddedServer]>,
     client: u64,
     access: PeerAccess,
-    links: Mutex<BTreeMap<ServerId, PeerLink>>,
+    links: Mutex<PeerLinks>,
+    /// `None`: the machine has one group.
+    own: Option<PeerLink<OwnTask>>,
+}
+
+fn thread_error(error: std::io::Error) -> Error {
+    DataFolderError::Io { path: "a thread for a peer".into(), error }.into()
 }
 
 impl Peers {
-    /// Starts a thread for each server.
-    pub(crate) fn start(core: &Arc<Core>, client: u64, access: &PeerAccess) -> Result<Peers, Error> {
-        let (core, access) = (Arc::clone(core), access.clone());
-        let peers = Peers { core, client, access, links: Mutex::default() };
-        for (server, address) in &peers.access.servers {
-            peers.core.set_location(*server, &address.to_string());
-            peers.add(*server, address)?;
+    /// Starts a thread for each other machine. `groups` are those of this one, of which there is at least
+    /// one.
+    pub(crate) fn start(
+        groups: &Arc<[EmbeddedServer]>,
+        client: u64,
+        access: &PeerAccess,
+    ) -> Result<Peers, Error> {
+        let (groups, access) = (Arc::clone(groups), access.clone());
+        let own = (groups.len() > 1).then(|| OwnGroups::start(&groups)).transpose().map_err(thread_error)?;
+        let peers = Peers { groups, client, access, links: Mutex::default(), own };
+        for (group, address) in &peers.access.servers {
+            peers.groups.iter().for_each(|own| own.core().set_location(*group, &address.to_string()));
+        }
+        for (groups, address) in peers.access.machines().values() {
+            peers.add(groups, address)?;
         }
         Ok(peers)
     }
 
-    fn links(&self) -> MutexGuard<'_, BTreeMap<ServerId, PeerLink>> {
+    fn links(&self) -> MutexGuard<'_, PeerLinks> {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a thread for a server that has joined, unless there is one.
-    pub(crate) fn add(&self, server: ServerId, address: &Address) -> Result<(), Error> {
+    /// Starts a thread for a machine that has joined, unless there is one. Its groups are in order.
+    pub(crate) fn add(&self, groups: &[ServerId], address: &Address) -> Result<(), Error> {
+        let (Some(first), Some(own)) = (groups.first(), self.groups.first()) else { return Ok(()) };
         let mut links = self.links();
-        if links.contains_key(&server) {
+        links.first_of.extend(groups.iter().map(|group| (*group, *first)));
+        if links.machines.contains_key(first) {
             return Ok(());
         }
-        let (queries, receiver) = sync_channel(QUEUED_MAX);
-        let asker = PeerAsker {
-            core: Arc::clone(&self.core),
-            server,
-            address: address.clone(),
-            client: self.client,
-            options: socket_options(&self.access, Some(self.core.membership().cluster)),
-            connection: None,
-            tries_told: false,
-            failed: None,
-        };
+        let (tasks, receiver) = sync_channel(QUEUED_MAX);
+        let cores = self.groups.iter().map(|group| Arc::clone(group.core())).collect();
+        let options = socket_options(&self.access, Some(own.core().membership().cluster));
+        let asker = PeerAsker::new(cores, *first, address, (self.client, options));
         let ending = StopFlag::default();
         let ends = ending.clone();
-        let thread = thread::Builder::new().name(format!("yesquel-peer-{}", server.0));
-        let thread = thread.spawn(move || asker.run(&receiver, &ends));
-        let thread = thread
-            .map_err(|error| DataFolderError::Io { path: "a thread for a peer".into(), error })
-            .map_err(Error::from)?;
-        links.insert(server, PeerLink { queries: Some(queries), thread: Some(thread), ending });
+        let thread = thread::Builder::new().name(format!("yesquel-peer-{}", first.0));
+        let thread = thread.spawn(move || asker.run(&receiver, &ends)).map_err(thread_error)?;
+        links.machines.insert(*first, PeerLink { tasks: Some(tasks), thread: Some(thread), ending });
         Ok(())
     }
 
-    /// Ends the thread of a server that was removed.
-    pub(crate) fn remove(&self, server: ServerId) {
-        let link = self.links().remove(&server);
+    /// Ends the thread of a machine that was removed.
+    pub(crate) fn remove(&self, first: ServerId) {
+        let mut links = self.links();
+        let link = links.machines.remove(&first);
+        links.first_of.retain(|_, known| *known != first);
+        drop(links);
         // It waits for the thread, without the lock.
         drop(link);
     }
 
-    /// Number of the other servers.
+    /// Number of the other machines.
     pub(crate) fn count(&self) -> usize {
-        self.links().len()
+        self.links().machines.len()
     }
 
-    /// Sends questions. Those to unknown servers are dropped: the transaction stays undecided.
-    pub(crate) fn ask(&self, queries: Vec<PeerQuery>) {
+    /// Sends the questions of a group of this machine, by its index. Those to unknown groups are dropped:
+    /// the transaction stays undecided.
+    pub(crate) fn ask(&self, asker: usize, queries: Vec<PeerQuery>) {
         if queries.is_empty() {
             return;
         }
         let links = self.links();
         for query in queries {
-            let link = links.get(&query.server());
-            match link.and_then(|link| link.queries.as_ref()) {
-                // The engine asks again if the queue is full.
-                Some(queue) => drop(queue.try_send(query)),
+            let group = query.server();
+            // The engine asks again if a queue is full.
+            if let Some(own) = self.own.as_ref().and_then(|own| own.tasks.as_ref())
+                && self.groups.iter().any(|own| own.server() == group)
+            {
+                drop(own.try_send(OwnTask::Ask(asker, query)));
+                continue;
+            }
+            let first = links.first_of.get(&group);
+            let link = first.and_then(|first| links.machines.get(first));
+            match link.and_then(|link| link.tasks.as_ref()) {
+                Some(queue) => drop(queue.try_send((asker, query))),
                 None => tracing::warn!(
-                    server = query.server().0,
-                    "{}: the address of a server is not known",
+                    group = group.0,
+                    "{}: the address of a group is not known",
                     match query {
                         PeerQuery::Vote(_) | PeerQuery::Ended(_) => "transactions stay undecided",
                         PeerQuery::Value(_) => "pieces of long values stay uncollected",
@@ -236,112 +287,29 @@ impl Drop for Peers {
     fn drop(&mut self) {
         let links = std::mem::take(&mut *self.links());
         // All end at the same time.
-        links.values().for_each(|link| link.ending.set());
+        links.machines.values().for_each(|link| link.ending.set());
+        if let Some(own) = &self.own
+            && let Some(tasks) = &own.tasks
+        {
+            own.ending.set();
+            // If the queue is full, the thread is awake.
+            drop(tasks.try_send(OwnTask::End));
+        }
     }
 }
 
-/// Asks one server.
-struct PeerAsker {
-    core: Arc<Core>,
-    server: ServerId,
-    address: Address,
-    client: u64,
-    options: SocketOptions,
-    connection: Option<SocketTransport>,
-    /// Whether the next attempt goes to the address that the server has reported.
-    tries_told: bool,
-    /// Whether the last attempt failed, which is logged once.
-    failed: Option<String>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl PeerAsker {
-    fn run(mut self, queries: &Receiver<PeerQuery>, ending: &StopFlag) {
-        // A call ends early when the server stops.
-        let _guard = ending.cancel_calls();
-        let mut report_at = Instant::now();
-        loop {
-            let first = queries.recv_timeout(report_at.saturating_duration_since(Instant::now()));
-            if ending.is_set() || first == Err(RecvTimeoutError::Disconnected) {
-                return;
-            }
-            let batch: Vec<PeerQuery> = first.into_iter().chain(queries.try_iter()).collect();
-            let is_due = report_at <= Instant::now();
-            if is_due {
-                report_at = Instant::now() + REPORT_EVERY;
-            }
-            if let Err(error) = self.connect() {
-                self.note_failure(error.to_string());
-                continue;
-            }
-            let (asked, reported) = (self.ask(&batch), if is_due { self.report() } else { Ok(()) });
-            match asked.and(reported) {
-                Ok(()) => self.failed = None,
-                Err(lost) => {
-                    self.connection = None;
-                    self.note_failure(lost.to_string());
-                }
-            }
-        }
-    }
-
-    /// Exchanges reports with the server.
-    fn report(&self) -> Result<(), LostCall> {
-        let Some(connection) = &self.connection else { return Ok(()) };
-        let (report, sent) = self.core.begin_report();
-        let reply = block_on(self.call(connection, report))?;
-        self.core.end_report(sent, &reply);
-        Ok(())
-    }
-
-    fn connect(&mut self) -> Result<(), ConnectError> {
-        if let Some(connection) = &self.connection {
-            // No request is in flight now. The next one presents the credential that is in force.
-            connection.renew();
-            return Ok(());
-        }
-        // The server may have reported another address than the configured one.
-        let told = self.core.address_of(self.server).parse::<Address>().ok();
-        let told = told.filter(|told| *told != self.address && self.tries_told);
-        self.tries_told = !self.tries_told;
-        let address = told.as_ref().unwrap_or(&self.address);
-        let connection =
-            SocketTransport::connect(std::slice::from_ref(address), self.client, self.options.clone())?;
-        let now = connection.servers().next().unwrap_or_default();
-        if now != self.server {
-            return Err(ConnectError::Another { address: address.clone(), before: self.server, now });
-        }
-        self.connection = Some(connection);
-        Ok(())
-    }
-
-    /// Sends all questions, then takes the replies.
-    fn ask(&self, batch: &[PeerQuery]) -> Result<(), LostCall> {
-        let Some(connection) = &self.connection else { return Ok(()) };
-        let mut lost = Ok(());
-        let calls: Vec<_> = batch.iter().map(|query| (query, self.call(connection, query.bytes()))).collect();
-        for (query, call) in calls {
-            match block_on(call) {
-                Ok(reply) => self.core.on_peer_reply(query, &reply),
-                Err(error) => lost = Err(error),
-            }
-        }
-        lost
-    }
-
-    /// Sends a request now, and repeats it if it came to the wrong place.
-    fn call<'a>(
-        &self,
-        connection: &'a SocketTransport,
-        request: Vec<u8>,
-    ) -> impl Future<Output = Result<Vec<u8>, LostCall>> + use<'a> {
-        let (server, reply) = (self.server, connection.call(self.server, &request));
-        async move { repeat_corrected(connection, server, &request, reply.await?, || ()).await }
-    }
-
-    fn note_failure(&mut self, error: String) {
-        if self.failed.is_none() {
-            tracing::warn!(server = self.server.0, %error, "another server cannot be reached");
-        }
-        self.failed = Some(error);
+    #[test]
+    fn groups_at_one_address_are_one_machine() {
+        let at = |group: u16, host: &str| (ServerId(group), format!("{host}:7411").parse().unwrap());
+        let servers = vec![at(4, "b"), at(2, "a"), at(1, "b"), at(0, "c")];
+        let machines = PeerAccess { servers, ..PeerAccess::default() }.machines();
+        let groups: Vec<Vec<u16>> =
+            machines.values().map(|(groups, _)| groups.iter().map(|group| group.0).collect()).collect();
+        assert_eq!(groups, [vec![0], vec![1, 4], vec![2]]);
+        assert_eq!(machines.keys().map(|first| first.0).collect::<Vec<_>>(), [0, 1, 2]);
     }
 }

@@ -26,8 +26,8 @@ use std::{
 };
 use yesquel_secrets::{Credentials, PresentSecrets, SecretFiles, Secrets};
 use yesquel_server::{
-    DataFolder, Listener, LogOptions, SocketCounters, SocketReplies, SocketServer, SocketServerOptions, Time,
-    WallTime,
+    DataFolder, GROUPS_MAX, Listener, LogOptions, MachineCores, SocketCounters, SocketReplies, SocketServer,
+    SocketServerOptions, Time, WallTime,
 };
 use yesquel_transport::Address;
 use yesquel_tree::LeafPlacement;
@@ -79,6 +79,9 @@ pub struct ListenOptions {
     pub placement: LeafPlacement,
     /// Whether the server starts though the directory of its cluster has seen a later end of its log.
     pub accepts_loss: bool,
+    /// Number of groups that the machine hosts at least, each with a log of its own; it keeps those that
+    /// it has. At most [`GROUPS_MAX`](crate::GROUPS_MAX).
+    pub groups: u16,
     /// Interrupts the start, which may wait for other servers.
     pub ending: StopFlag,
 }
@@ -98,6 +101,7 @@ impl Default for ListenOptions {
             has_group_of_folder: false,
             placement: LeafPlacement::default(),
             accepts_loss: false,
+            groups: 1,
             ending: StopFlag::default(),
         }
     }
@@ -208,7 +212,8 @@ impl ListenOptions {
             peer_tls: tls,
             peer_signers: None,
         })?;
-        Ok(PeerAccess { servers, secrets: Arc::new(secrets), placement: self.placement })
+        let (secrets, placement) = (Arc::new(secrets), self.placement);
+        Ok(PeerAccess { servers, secrets, placement, has_sockets: true })
     }
 
     /// Checks that a server reachable from other machines authenticates and encrypts.
@@ -263,8 +268,11 @@ impl Server {
         settings: EngineSettings,
         options: LogOptions,
         listen: ListenOptions,
-        time: impl Time + 'static,
+        time: impl Time + Clone + 'static,
     ) -> Result<Server, Error> {
+        if !(1..=GROUPS_MAX).contains(&listen.groups) {
+            return Err(Error::GroupCount(listen.groups));
+        }
         let peers = listen.peer_access()?;
         // Lock the folder first, for a second server on it would do the harm.
         let folder = folder.map(DataFolder::take).transpose()?;
@@ -272,6 +280,7 @@ impl Server {
             join: listen.join.as_ref(),
             has_group_of_folder: listen.has_group_of_folder,
             accepts_loss: listen.accepts_loss,
+            groups: listen.groups,
             ending: &listen.ending,
         };
         let mut start = ServerStart::new(folder, settings, &peers, &starting)?;
@@ -282,27 +291,32 @@ impl Server {
         let (sink, has_peers) = (SocketReplies::new(), !peers.servers.is_empty());
         let cluster_files = folder.as_ref().map(DataFolder::cluster_files);
         let host = match folder {
-            Some(folder) => Host::open_with_peers(folder, settings, options, time, sink.clone(), &peers),
-            None => Host::in_memory_with_peers(settings, time, sink.clone(), &peers),
+            Some(folder) => {
+                let by = (settings, options);
+                Host::open_with_peers(folder, by, listen.groups, time, sink.clone(), &peers)
+            }
+            None => Host::in_memory_with_peers(settings, listen.groups, time, sink.clone(), &peers),
         };
         let mut host = host.map_err(|error| reason(&refused, error))?;
         let (secrets, fatal) = (peers.secrets, FatalError::default());
         let has_stored = listen.peers.credential.is_none() && secrets.get().peers.is_some();
         let options = SocketServerOptions {
-            server: settings.server,
+            server: host.server(),
             secrets: Arc::clone(&secrets),
             connections_max: listen.clients_max,
             // A quarter of the memory budget, but enough for one client.
             unfinished_bytes_max: (settings.memory_bytes_max / 4).max(UNFINISHED_BYTES_MAX),
         };
-        let core = Arc::clone(host.transport().core());
         // Before clients come.
-        core.take_commands();
-        let sockets = SocketServer::serve(core, sink, listeners, options);
+        host.transport().core().take_commands();
+        let first = Arc::clone(host.transport().core());
+        let others = host.groups().iter().skip(1).map(|group| Arc::clone(group.core()));
+        let cores = MachineCores::new(first, others.collect());
+        let sockets = SocketServer::serve(cores, sink, listeners, options);
         let sockets =
             sockets.map_err(|error| Error::Internal(format!("no sockets can be served: {error}")))?;
         match &address {
-            Some(address) => host.transport().core().set_address(&address.to_string()),
+            Some(address) => host.set_address(&address.to_string()),
             None if has_peers => tracing::warn!(
                 "others cannot find this server: it listens on all interfaces, so give the address at which they \
                  reach it (--advertise)"
@@ -346,9 +360,14 @@ impl Server {
         &self.host
     }
 
-    /// Returns the server's status.
+    /// Returns the status of the first group.
     pub fn status(&self) -> ServerStatus {
         self.host.transport().core().status()
+    }
+
+    /// Returns the status of each group.
+    pub fn statuses(&self) -> Vec<ServerStatus> {
+        self.host.groups().iter().map(|group| group.core().status()).collect()
     }
 
     /// Returns the counters of its sockets.

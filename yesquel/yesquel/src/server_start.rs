@@ -27,6 +27,8 @@ pub(crate) struct StartOptions<'a> {
     pub(crate) join: Option<&'a JoinOptions>,
     pub(crate) has_group_of_folder: bool,
     pub(crate) accepts_loss: bool,
+    /// Number of groups that the machine has at least.
+    pub(crate) groups: u16,
     pub(crate) ending: &'a StopFlag,
 }
 
@@ -62,7 +64,7 @@ impl ServerStart {
             self.settings.server = identity.group;
         }
         let Some(folder) = &self.folder else { return Ok(false) };
-        add_stored(folder, identity.group, &mut self.peers)
+        add_stored(folder, &folder.groups()?, &mut self.peers)
     }
 
     /// Asks the home group about the machine. The home group itself starts without that.
@@ -92,21 +94,28 @@ impl ServerStart {
             join(folder, options_of_join, &self.peers, address, options.ending)?;
             if let Some(identity) = folder.identity()? {
                 self.adopt(identity, true)?;
-                self.entered = Some((identity, EnteredMachine { start: identity.start, log_end: 0 }));
+                self.entered =
+                    Some((identity, EnteredMachine { start: identity.start, log_ends: Vec::new() }));
             }
         }
-        let (Some((identity, entered)), Some(folder)) = (self.entered, &mut self.folder) else {
+        let (Some((identity, entered)), Some(folder)) = (self.entered.take(), &mut self.folder) else {
             return Ok(());
         };
         let start = CheckedStart::new(identity, &self.peers, options.ending)?;
+        start.grow(folder, options.groups.into())?;
         let (address, accepts_loss) = (address.map(Address::to_string), options.accepts_loss);
         let refused = Arc::clone(&self.refused);
-        folder.admit_by(move |folder, log_end| {
-            let admitted = if log_end < entered.log_end && !accepts_loss {
-                let (folder, machine) = (folder.path().to_owned(), identity.machine);
-                Err(Error::OlderCopy { folder, machine, log_end, known: entered.log_end })
-            } else {
-                start.enter(folder, entered.start, address.as_deref(), log_end)
+        folder.admit_by(move |folder, log_ends| {
+            let older = entered.log_ends.iter().find_map(|(group, known)| {
+                let (_, log_end) = log_ends.iter().find(|(own, _)| own == group)?;
+                (log_end < known).then_some((group.0, *log_end, *known))
+            });
+            let admitted = match older.filter(|_| !accepts_loss) {
+                Some((group, log_end, known)) => {
+                    let (folder, machine) = (folder.path().to_owned(), identity.machine);
+                    Err(Error::OlderCopy { folder, machine, group, log_end, known })
+                }
+                None => start.enter(folder, entered.start, address.as_deref(), log_ends),
             };
             admitted.map_err(|error| *lock(&refused) = Some(error)).ok()
         });

@@ -30,6 +30,7 @@ use yesquel_wire::{
 };
 
 /// The sink of a server without sockets.
+#[derive(Clone)]
 struct NoSocketReplies;
 
 impl ReplySink for NoSocketReplies {
@@ -90,7 +91,7 @@ impl Store {
 
     /// Creates a store on a server in this process, which other stores may share.
     pub fn of_host(host: Arc<Host>) -> Store {
-        host.transport().core().close_watches();
+        host.groups().iter().for_each(|group| group.core().close_watches());
         let (server, transport) = (host.server(), host.transport.clone());
         let membership = host.transport().core().membership();
         Store::around(transport, client_number(), server, membership, Some(host))

@@ -86,7 +86,7 @@ fn machines_join_and_leave() {
     let shown = place.prints(&["cluster", "status", &socket(&place, "b")]);
     // The entries of the directory are none of a damaged catalog.
     place.prints(&["cluster", "check", &socket(&place, "b")]);
-    assert!(shown.contains("machine  group  state    starts  address"), "{shown}");
+    assert!(shown.contains("machine  groups  state    starts  address"), "{shown}");
     // A database from before gets tables at the machines that have joined.
     let (status, said) =
         place.fails(&["databases", "extend", &socket(&place, "b"), "old", "--placement", "7"]);

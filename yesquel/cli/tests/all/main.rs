@@ -9,6 +9,9 @@ mod export;
 mod import;
 mod interrupts;
 mod joining;
+mod machine_groups;
+#[path = "../support/metrics.rs"]
+mod metrics;
 #[path = "../support/program.rs"]
 mod program;
 #[path = "../../../sqlite/tests/relay/mod.rs"]

@@ -73,11 +73,9 @@ impl GroupCore {
     /// Takes a copy of the directory, which was read from the home group.
     pub fn install_directory(&mut self, directory: DirectoryStatus) {
         let own = self.engine.server();
-        for machine in &directory.machines {
-            if machine.state == MachineState::Removed {
-                self.watch.forget(ServerId(machine.group));
-                self.engine.retire_group(ServerId(machine.group));
-            }
+        for machine in directory.machines.iter().filter(|machine| machine.state == MachineState::Removed) {
+            self.watch.forget(ServerId(machine.group));
+            machine.all_groups().for_each(|group| self.engine.retire_group(ServerId(group)));
         }
         self.locations.install(own, directory);
     }

@@ -7,7 +7,7 @@ use super::{
     socket_replies::SocketReplies,
     stream::{ReadOutcome, SocketStream},
 };
-use crate::core::CoreSession;
+use crate::machine_cores::MachineSession;
 use mio::event::Event;
 use std::io;
 use thiserror::Error;
@@ -194,7 +194,7 @@ impl ClientConnection {
         &mut self,
         admission: &AdmissionPolicy,
         clients: usize,
-        session: &mut CoreSession<'_>,
+        session: &mut MachineSession<'_>,
     ) -> Result<Option<u64>, CloseReason> {
         let Some((hello, length)) = Hello::decode(self.inbox.unread())? else { return Ok(None) };
         let client = hello.client;
@@ -211,10 +211,9 @@ impl ClientConnection {
                     session.admit_watcher(self.number);
                 }
                 let (server, membership) = (admission.server, admission.membership);
-                let epoch = session.destination().epoch;
+                let (epoch, others) = (session.epoch(), session.other_groups());
                 self.admitted = Some(admitted);
                 let requests_max = REQUESTS_MAX as u32;
-                let others = Vec::new();
                 let welcome =
                     Welcome::Served { version, server, requests_max, now, membership, epoch, others };
                 self.out = welcome.encode();
@@ -237,7 +236,7 @@ impl ClientConnection {
     pub(super) fn handle(
         &mut self,
         sink: &SocketReplies,
-        session: &mut CoreSession<'_>,
+        session: &mut MachineSession<'_>,
     ) -> Result<bool, CloseReason> {
         let (Some(client), Some(admitted)) = (self.client, &self.admitted) else { return Ok(false) };
         let (connection, role) = (self.number, admitted.role);
@@ -246,7 +245,7 @@ impl ClientConnection {
         self.inbox.take_while(|request, bytes| {
             let outcome = if request == ClientHeartbeat::NUMBER {
                 ClientHeartbeat::decode(bytes)
-                    .map(|heartbeat| session.on_heartbeat(connection, client, heartbeat))
+                    .map(|heartbeat| session.on_heartbeat(connection, client, &heartbeat))
             } else {
                 Destination::split(bytes).and_then(|(destination, bytes)| {
                     if !Request::is_permitted(bytes, role, client) {

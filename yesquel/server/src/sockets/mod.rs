@@ -15,7 +15,7 @@ pub use listener::Listener;
 pub use revocation::Revocations;
 pub use socket_replies::SocketReplies;
 
-use crate::{Core, Time, WallTime, core::CoreSession, socket_counters::SocketCounters};
+use crate::{MachineCores, Time, WallTime, machine_cores::MachineSession, socket_counters::SocketCounters};
 use admission::AdmissionPolicy;
 use connection::{ClientConnection, CloseReason};
 use listener::AnyListener;
@@ -43,7 +43,7 @@ use yesquel_wire::status::AdmittedConnections;
 /// Options of a socket server.
 #[derive(Debug)]
 pub struct SocketServerOptions {
-    /// Number of this server.
+    /// First group of the machine.
     pub server: ServerId,
     /// Encryption of TCP connections, and the credentials that clients and other servers must present.
     /// Each connection is admitted by those that are in force when it begins.
@@ -82,19 +82,19 @@ pub struct SocketServer {
 }
 
 impl SocketServer {
-    /// Serves connections to `core`, whose replies must go to `sink`.
+    /// Serves connections to the groups of a machine, whose replies must go to `sink`.
     pub fn serve(
-        core: Arc<Core>,
+        cores: impl Into<MachineCores>,
         sink: SocketReplies,
         listeners: Vec<Listener>,
         options: SocketServerOptions,
     ) -> io::Result<SocketServer> {
-        SocketServer::serve_with_clock(core, sink, listeners, options, WallTime::default())
+        SocketServer::serve_with_clock(cores, sink, listeners, options, WallTime::default())
     }
 
     /// Like [`serve`](Self::serve), with the clock that time limits use.
     pub fn serve_with_clock(
-        core: Arc<Core>,
+        cores: impl Into<MachineCores>,
         sink: SocketReplies,
         listeners: Vec<Listener>,
         options: SocketServerOptions,
@@ -108,13 +108,17 @@ impl SocketServer {
             listener.register(poll.registry(), Token(number + 1))?;
         }
         let (stopping, counters) = (Arc::<AtomicBool>::default(), Arc::<SocketCounters>::default());
-        core.count_sockets(Arc::clone(&counters));
+        let cores = cores.into();
         let SocketServerOptions { server, secrets, connections_max, unfinished_bytes_max } = options;
-        core.show_secrets(Arc::clone(&secrets));
-        let (membership, (revocations, revoked)) = (core.membership(), Revocations::new(sink.clone()));
+        for core in cores.iter() {
+            core.count_sockets(Arc::clone(&counters));
+            core.show_secrets(Arc::clone(&secrets));
+        }
+        let (membership, (revocations, revoked)) =
+            (cores.first().membership(), Revocations::new(sink.clone()));
         let thread = SocketLoop {
             poll,
-            core,
+            cores,
             sink: sink.clone(),
             admission: AdmissionPolicy { server, secrets, clients_max: connections_max, membership },
             revoked,
@@ -161,7 +165,7 @@ impl Drop for SocketServer {
 
 struct SocketLoop {
     poll: Poll,
-    core: Arc<Core>,
+    cores: MachineCores,
     sink: SocketReplies,
     admission: AdmissionPolicy,
     /// Requests to close the connections whose credential was removed.
@@ -335,8 +339,8 @@ impl SocketLoop {
         if ready.is_empty() {
             return;
         }
-        let core = Arc::clone(&self.core);
-        let mut session = core.session();
+        let cores = self.cores.clone();
+        let mut session = cores.session();
         for number in ready.iter() {
             match self.take_from(*number, &mut session) {
                 Ok(true) => greeted.push(*number),
@@ -353,7 +357,7 @@ impl SocketLoop {
     }
 
     /// Handles the requests of a connection. Returns whether it has just greeted.
-    fn take_from(&mut self, number: u64, session: &mut CoreSession<'_>) -> Result<bool, CloseReason> {
+    fn take_from(&mut self, number: u64, session: &mut MachineSession<'_>) -> Result<bool, CloseReason> {
         let Some(connection) = self.connections.get_mut(&number) else { return Ok(false) };
         let mut is_new = false;
         if connection.client.is_none() {
@@ -411,7 +415,7 @@ impl SocketLoop {
         Some(connection)
     }
 
-    fn end(&mut self, number: u64, end: &CloseReason, session: &mut CoreSession<'_>) {
+    fn end(&mut self, number: u64, end: &CloseReason, session: &mut MachineSession<'_>) {
         let Some(connection) = self.remove(number, end) else { return };
         if let Some(client) = connection.client {
             session.disconnected(number);
@@ -427,8 +431,8 @@ impl SocketLoop {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         self.counters.queued_most.fetch_max(connection.queued(&self.sink) as u64, Relaxed);
         if let Err(end) = connection.send(&self.sink, now_ms) {
-            let core = Arc::clone(&self.core);
-            self.end(number, &end, &mut core.session());
+            let cores = self.cores.clone();
+            self.end(number, &end, &mut cores.session());
         }
     }
 
@@ -473,8 +477,8 @@ impl SocketLoop {
         if ends.is_empty() {
             return;
         }
-        let core = Arc::clone(&self.core);
-        let mut session = core.session();
+        let cores = self.cores.clone();
+        let mut session = cores.session();
         for (number, end) in ends {
             self.end(number, &end, &mut session);
         }
@@ -504,7 +508,7 @@ impl NoticeSockets for SocketLoop {
     }
 
     fn close(&mut self, number: u64, reason: CloseReason) {
-        let core = Arc::clone(&self.core);
-        self.end(number, &reason, &mut core.session());
+        let cores = self.cores.clone();
+        self.end(number, &reason, &mut cores.session());
     }
 }

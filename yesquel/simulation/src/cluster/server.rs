@@ -379,7 +379,9 @@ impl Cluster {
 
     /// Takes another server's answer to a report.
     pub(super) fn on_report(&mut self, at: usize, sent: Now, reply: &[u8]) {
-        self.step(at, |running, now, _| running.core.end_report(now, sent, reply));
+        self.step(at, |running, now, _| {
+            running.core.end_report(now, sent, reply);
+        });
     }
 
     /// Sends reports to the other servers now and then.
@@ -475,7 +477,7 @@ impl Cluster {
         if wait_ms > 0 {
             return self.after(wait_ms * 1_000, SimulationEvent::Start { server: at });
         }
-        core.compare_with(self.servers.len() - 1);
+        core.compare_with(core.engine().server(), self.servers.len() - 1);
         core.set_address(&self.servers[at].address.to_string());
         for other in (0..self.servers.len()).filter(|other| *other != at) {
             // As it is configured: where the other one was first.

@@ -6,6 +6,7 @@ use yesquel::{
 };
 
 /// Sink of a server without sockets.
+#[derive(Clone)]
 struct Nobody;
 
 impl ReplySink for Nobody {

@@ -56,7 +56,7 @@ impl Place {
         &self,
         name: &str,
         listen: ListenOptions,
-        time: impl Time + 'static,
+        time: impl Time + Clone + 'static,
     ) -> Result<Server, Error> {
         let (data, settings) = (self.path(name), EngineSettings::default());
         Server::start_with_clock(Some(&data), settings, LogOptions::default(), listen, time)

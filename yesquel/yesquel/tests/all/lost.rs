@@ -71,13 +71,13 @@ fn it_aborts_where_no_participant_that_is_left_has_committed() {
         assert_eq!(listed.participants, expected.participants);
         assert!(listed.unknown.contains(&LOST.0) && !listed.unknown.contains(&server.0), "{listed:?}");
     }
-    assert_eq!(store.end_without(&doubt.undecided(), LOST).unwrap(), GivenUp::Aborted);
+    assert_eq!(store.end_without(&doubt.undecided(), &[LOST]).unwrap(), GivenUp::Aborted);
     assert_eq!(doubt.values(), [None, None]);
     for server in SERVERS {
         assert_eq!(store.status_of(server).unwrap().commit_protocol.undecided, []);
     }
     // Again, and against a client that decides later.
-    assert_eq!(store.end_without(&doubt.undecided(), LOST).unwrap(), GivenUp::Aborted);
+    assert_eq!(store.end_without(&doubt.undecided(), &[LOST]).unwrap(), GivenUp::Aborted);
     let aborted = Reply::Outcome(TransactionOutcome::Decided(Decision::Abort));
     assert_eq!(Reply::decode(&doubt.commit_at(SERVERS[1])), Ok(aborted));
     assert_eq!(doubt.values(), [None, None]);
@@ -89,15 +89,25 @@ fn it_commits_where_a_participant_that_is_left_has_committed() {
         let doubt = InDoubt::new();
         assert_eq!(Reply::decode(&doubt.commit_at(first)), Ok(Reply::Done));
         let store = doubt.cluster.store(Role::Peer);
-        assert_eq!(store.end_without(&doubt.undecided(), LOST).unwrap(), GivenUp::Committed);
+        assert_eq!(store.end_without(&doubt.undecided(), &[LOST]).unwrap(), GivenUp::Committed);
         assert_eq!(doubt.values(), [Some(b"v".to_vec()), Some(b"v".to_vec())]);
     }
+}
+
+/// A machine with several groups is lost.
+#[test]
+fn it_ends_at_the_participant_that_is_left_of_several() {
+    let doubt = InDoubt::new();
+    let store = doubt.cluster.store(Role::Peer);
+    assert_eq!(store.end_without(&doubt.undecided(), &[SERVERS[1], LOST]).unwrap(), GivenUp::Aborted);
+    let undecided = SERVERS.map(|server| store.status_of(server).unwrap().transactions.undecided);
+    assert_eq!(undecided, [0, 1]);
 }
 
 #[test]
 fn a_client_ends_no_transactions_of_others() {
     let doubt = InDoubt::new();
-    assert!(doubt.cluster.store(Role::Client).end_without(&doubt.undecided(), LOST).is_err());
+    assert!(doubt.cluster.store(Role::Client).end_without(&doubt.undecided(), &[LOST]).is_err());
     let store = doubt.cluster.store(Role::Peer);
     for server in SERVERS {
         assert_eq!(store.status_of(server).unwrap().transactions.undecided, 1);
