@@ -1,7 +1,7 @@
 //! Engine, log and clock of a server, for callers on any thread.
 
 use crate::{
-    DataFolder, DataFolderError, OpenedMachine, Time,
+    DataFolder, DataFolderError, Time,
     error::CoreError,
     log_writer::LogWriter,
     machine_file::{MachineIdentity, MachineStart, new_cluster},
@@ -22,7 +22,7 @@ use yesquel_model::{
     ClusterMembership, DepartedContent, GroupEpoch, KeyRange, NodeId, ServerId, StayReason, Timestamp,
 };
 use yesquel_node::{
-    ClockState, ComparedClock, GroupCore, GroupLoad, GroupWork, LogOptions, OpenedGroup, PeerQuery, ReplySink,
+    ClockState, ComparedClock, GroupCore, GroupLoad, GroupWork, OpenedGroup, PeerQuery, ReplySink,
 };
 use yesquel_secrets::PresentSecrets;
 use yesquel_wire::{
@@ -77,21 +77,6 @@ impl Core {
         reply_sink: impl ReplySink + Send + Sync + 'static,
     ) -> Core {
         Core::around(GroupCore::in_memory(Engine::new(settings)), time, reply_sink)
-    }
-
-    /// Opens the core of the first group of a data folder and recovers its checkpoint and log.
-    pub fn open(
-        folder: DataFolder,
-        settings: EngineSettings,
-        options: LogOptions,
-        time: impl Time + Clone + 'static,
-        reply_sink: impl ReplySink + Send + Sync + 'static,
-    ) -> Result<Core, CoreError> {
-        let sink = Arc::new(reply_sink);
-        let mut opened =
-            OpenedMachine::open(folder, settings, options, 1, time, |_| Arc::clone(&sink))?.take_cores();
-        // A folder has at least one group.
-        Ok(opened.swap_remove(0))
     }
 
     /// Starts the core of a group that was recovered.

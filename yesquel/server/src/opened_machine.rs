@@ -98,3 +98,20 @@ impl OpenedMachine {
         std::mem::take(&mut self.cores)
     }
 }
+
+impl Core {
+    /// Opens the core of the first group of a data folder and recovers its checkpoint and log.
+    pub fn open(
+        folder: DataFolder,
+        settings: EngineSettings,
+        options: LogOptions,
+        time: impl Time + Clone + 'static,
+        reply_sink: impl ReplySink + Send + Sync + 'static,
+    ) -> Result<Core, CoreError> {
+        let sink = Arc::new(reply_sink);
+        let mut opened =
+            OpenedMachine::open(folder, settings, options, 1, time, |_| Arc::clone(&sink))?.take_cores();
+        // A folder has at least one group.
+        Ok(opened.swap_remove(0))
+    }
+}

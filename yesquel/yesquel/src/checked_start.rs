@@ -5,13 +5,13 @@ use crate::{
     Error,
     any_transport::AnyTransport,
     catalog::Catalog,
+    client_number::client_number,
     directory::Directory,
-    directory_starts::{EnteredStart, GrownGroup},
-    host::client_number,
+    directory_starts::{EnteredStart, lacking},
     peers::{PeerAccess, socket_options},
     stop_flag::StopFlag,
 };
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 use yesquel_client::Client;
 use yesquel_model::ServerId;
 use yesquel_secrets::{Credentials, Secrets};
@@ -77,16 +77,6 @@ pub(crate) struct EnteredMachine {
     pub(crate) start: MachineStart,
     /// Records of its groups' logs that were on disk some seconds before it ended.
     pub(crate) log_ends: Vec<(ServerId, u64)>,
-}
-
-/// Returns the groups that a folder with the groups `own` lacks.
-pub(crate) fn lacking(folder: &Path, own: &[ServerId], grown: &[GrownGroup]) -> Result<Vec<ServerId>, Error> {
-    let lacking = grown.iter().filter(|grown| !own.contains(&grown.group));
-    let lacking = lacking.map(|GrownGroup { group, has_served }| match has_served {
-        true => Err(Error::LostGroup { folder: folder.to_owned(), group: group.0 }),
-        false => Ok(*group),
-    });
-    lacking.collect()
 }
 
 /// A machine that starts, and its way to the home group.

@@ -6,6 +6,7 @@ use crate::{
     directory::{Directory, DirectoryError, Transaction},
     directory_entries::{GroupEntry, GroupState, MachineEntry, group_key, log_end_key, machine_key},
 };
+use std::path::Path;
 use yesquel_model::ServerId;
 use yesquel_server::{LogEnds, MachineIdentity, MachineStart};
 use yesquel_wire::status::MachineState;
@@ -29,6 +30,16 @@ pub(crate) struct GrownGroup {
     pub(crate) group: ServerId,
     /// Whether it has served, so that there must be a folder with its data.
     pub(crate) has_served: bool,
+}
+
+/// Returns the groups that a folder with the groups `own` lacks.
+pub(crate) fn lacking(folder: &Path, own: &[ServerId], grown: &[GrownGroup]) -> Result<Vec<ServerId>, Error> {
+    let lacking = grown.iter().filter(|grown| !own.contains(&grown.group));
+    let lacking = lacking.map(|GrownGroup { group, has_served }| match has_served {
+        true => Err(Error::LostGroup { folder: folder.to_owned(), group: group.0 }),
+        false => Ok(*group),
+    });
+    lacking.collect()
 }
 
 impl<'a> Directory<'a> {

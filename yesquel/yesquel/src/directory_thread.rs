@@ -407,8 +407,8 @@ mod tests {
     use super::*;
     use crate::{
         ListenOptions, PeerOptions, Server, Store,
+        client_number::client_number,
         directory_entries::{MachineEntry, machine_key},
-        host::client_number,
     };
     use std::{fs, thread};
     use yesquel_client::Client;

@@ -1,6 +1,8 @@
 //! Thread of a group that advances its time and splits its nodes.
 
-use crate::{any_transport::AnyTransport, host::client_number, split_work::SplitWork, stop_flag::StopFlag};
+use crate::{
+    any_transport::AnyTransport, client_number::client_number, split_work::SplitWork, stop_flag::StopFlag,
+};
 use std::{
     ops::ControlFlow,
     sync::mpsc::{SyncSender, TrySendError},

@@ -4,9 +4,9 @@ use crate::{
     Error,
     any_transport::AnyTransport,
     catalog::{Catalog, catalog_tree},
-    checked_start::lacking,
+    client_number::client_number,
     directory::Directory,
-    directory_starts::GrownGroup,
+    directory_starts::{GrownGroup, lacking},
     directory_thread::{DirectoryOptions, DirectoryThread},
     group_maintenance::maintain,
     peers::{GRACE_MS, PeerAccess, Peers, founded, transport_to_others},
@@ -40,17 +40,6 @@ const ADOPT_AGAIN: Duration = Duration::from_secs(1);
 fn with_peers(settings: EngineSettings, peers: &PeerAccess) -> EngineSettings {
     let grace_ms = if peers.servers.is_empty() { settings.grace_ms } else { settings.grace_ms.max(GRACE_MS) };
     EngineSettings { grace_ms, ..settings }
-}
-
-/// Returns a unique client number.
-pub(crate) fn client_number() -> u64 {
-    let mut bytes = [0; 8];
-    // The kernel fails only before its random generator is ready, at boot. Any number is better
-    // then than zero, which means no client.
-    let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    // The highest bit marks lanes, which are additional connections of a client.
-    let number = u64::from_le_bytes(bytes) & !yesquel_wire::greeting::LANE;
-    if filled == Ok(8) && number != 0 { number } else { u64::from(std::process::id()) << 32 | 1 }
 }
 
 /// Groups of one machine in this process, mostly one. Dropping it stops them cleanly.

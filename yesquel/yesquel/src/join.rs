@@ -1,6 +1,6 @@
 //! First start of a machine that joins a cluster by a token.
 
-use crate::{Error, host::client_number, peers::PeerAccess, stop_flag::StopFlag};
+use crate::{Error, client_number::client_number, peers::PeerAccess, stop_flag::StopFlag};
 use std::{
     fs,
     net::IpAddr,

@@ -13,6 +13,7 @@ mod any_transport;
 mod catalog;
 mod check;
 mod checked_start;
+mod client_number;
 mod database;
 mod directory;
 mod directory_entries;

@@ -1,10 +1,7 @@
 //! Store: the place of databases, in this process or at a server.
 
 use crate::{
-    Error, Map,
-    any_transport::AnyTransport,
-    catalog::catalog_tree,
-    host::{Host, client_number},
+    Error, Map, any_transport::AnyTransport, catalog::catalog_tree, client_number::client_number, host::Host,
 };
 use serde::de::DeserializeOwned;
 use std::{

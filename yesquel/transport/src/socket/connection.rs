@@ -7,7 +7,7 @@ mod finish;
 
 use super::{
     channel::{Channel, is_late},
-    lanes::Lanes,
+    lanes::{LaneConnection, Lanes},
     lost_connection::LostConnection,
     reply_slots::{Delivered, ReplySlots},
 };
@@ -79,7 +79,7 @@ pub(super) struct ServerConnection {
     pub(super) now: Timestamp,
     pub(super) slots: ReplySlots,
     /// Further connections of the client to the machine, for few threads.
-    pub(super) lanes: Lanes,
+    pub(super) lanes: Lanes<ServerConnection>,
     /// For the exit of the process.
     unanswered: UnansweredMessages,
     sending: Mutex<SendQueue>,
@@ -160,16 +160,6 @@ impl ServerConnection {
 
     pub(super) fn is_closed(&self) -> bool {
         self.lost.get().is_some()
-    }
-
-    /// Number of requests that wait for replies.
-    pub(super) fn under_way(&self) -> u32 {
-        self.under_way.load(Relaxed)
-    }
-
-    /// Whether the end of a request may be missing, because its sender has cancelled.
-    pub(super) fn is_cut(&self) -> bool {
-        self.is_cut.load(Relaxed)
     }
 
     /// Closes the connection and fails all requests.
@@ -488,6 +478,28 @@ impl SendQueue {
             self.outbox.push(ClientHeartbeat::NUMBER, &heartbeat.encode());
             self.heartbeat = heartbeat;
         }
+    }
+}
+
+impl LaneConnection for ServerConnection {
+    fn lanes(&self) -> &Lanes<ServerConnection> {
+        &self.lanes
+    }
+
+    fn under_way(&self) -> u32 {
+        self.under_way.load(Relaxed)
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed()
+    }
+
+    fn is_cut(&self) -> bool {
+        self.is_cut.load(Relaxed)
+    }
+
+    fn close_with(&self, why: LostConnection) {
+        self.close_with(why);
     }
 }
 

@@ -7,7 +7,7 @@
 //! connection of a client means that nothing more comes by the old one, and that holds for the
 //! shared connection.
 
-use super::{connection::ServerConnection, lost_connection::LostConnection};
+use super::lost_connection::LostConnection;
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -30,23 +30,40 @@ const PROVIDE_TIME: Duration = Duration::from_millis(50);
 /// Pause after a server has refused a lane.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
 
-#[derive(Debug, Default)]
-struct Lane {
-    connection: Mutex<Option<Arc<ServerConnection>>>,
+/// A connection that may have lanes, or be one.
+pub(super) trait LaneConnection: Sized {
+    fn lanes(&self) -> &Lanes<Self>;
+    /// Number of requests that wait for replies.
+    fn under_way(&self) -> u32;
+    fn is_closed(&self) -> bool;
+    /// Whether the end of a request may be missing, because its sender has cancelled.
+    fn is_cut(&self) -> bool;
+    fn close_with(&self, why: LostConnection);
+}
+
+#[derive(Debug)]
+struct Lane<C> {
+    connection: Mutex<Option<Arc<C>>>,
     /// It is connected and unused.
     is_free: AtomicBool,
 }
 
-impl Lane {
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<ServerConnection>>> {
+impl<C> Default for Lane<C> {
+    fn default() -> Lane<C> {
+        Lane { connection: Mutex::new(None), is_free: AtomicBool::new(false) }
+    }
+}
+
+impl<C> Lane<C> {
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<C>>> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The lanes to one machine, which belong to the client's shared connection to it.
-#[derive(Debug, Default)]
-pub(super) struct Lanes {
-    lanes: [Lane; LANES as usize],
+#[derive(Debug)]
+pub(super) struct Lanes<C> {
+    lanes: [Lane<C>; LANES as usize],
     /// Number in use.
     taken: AtomicU32,
     /// Lanes that the requests since the last connection attempt would have used.
@@ -56,20 +73,27 @@ pub(super) struct Lanes {
 }
 
 /// A lane that a thread owns until this is dropped.
-pub(super) struct LaneGuard {
+pub(super) struct LaneGuard<C: LaneConnection> {
     /// The connection whose lane it is.
-    shared: Arc<ServerConnection>,
+    shared: Arc<C>,
     /// Index of the lane.
     lane: usize,
-    connection: Option<Arc<ServerConnection>>,
+    connection: Option<Arc<C>>,
 }
 
-impl Lanes {
+impl<C> Default for Lanes<C> {
+    fn default() -> Lanes<C> {
+        let (lanes, taken, wanted) = Default::default();
+        Lanes { lanes, taken, wanted, later: Mutex::default() }
+    }
+}
+
+impl<C: LaneConnection> Lanes<C> {
     /// Takes a free lane, if a request is better sent by it than by the shared connection. Only the
     /// number in flight at the moment counts: with an average, requests stay together after a pause
     /// of the process, since each takes longer together, so that more are in flight.
-    pub(super) fn take(shared: &Arc<ServerConnection>) -> Option<LaneGuard> {
-        let (lanes, under_way) = (&shared.lanes, shared.under_way());
+    pub(super) fn take(shared: &Arc<C>) -> Option<LaneGuard<C>> {
+        let (lanes, under_way) = (shared.lanes(), shared.under_way());
         let others = under_way + lanes.taken.load(Relaxed);
         if under_way == 0 || others > LANES {
             return None;
@@ -95,7 +119,7 @@ impl Lanes {
 
     /// Connects the lanes that were missed, as far as more are allowed. No request waits for them,
     /// and the caller has other work, so it stops after a while.
-    pub(super) fn provide(&self, lanes_max: u32, connect: impl Fn(u64) -> Option<ServerConnection>) {
+    pub(super) fn provide(&self, lanes_max: u32, connect: impl Fn(u64) -> Option<C>) {
         let wanted = self.wanted.swap(0, Relaxed).min(lanes_max);
         let mut later = self.later.lock().unwrap_or_else(PoisonError::into_inner);
         let begun = Instant::now();
@@ -139,15 +163,15 @@ impl Lanes {
     }
 }
 
-impl LaneGuard {
-    pub(super) fn connection(&self) -> Option<&Arc<ServerConnection>> {
+impl<C: LaneConnection> LaneGuard<C> {
+    pub(super) fn connection(&self) -> Option<&Arc<C>> {
         self.connection.as_ref().filter(|connection| !connection.is_closed())
     }
 }
 
-impl Drop for LaneGuard {
+impl<C: LaneConnection> Drop for LaneGuard<C> {
     fn drop(&mut self) {
-        let lanes = &self.shared.lanes;
+        let lanes = self.shared.lanes();
         lanes.taken.fetch_sub(1, Relaxed);
         // On the shared connection another thread sends the rest of what was cut off; a lane may
         // have no next user, and the server would wait for it.
