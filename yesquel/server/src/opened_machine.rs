@@ -12,7 +12,8 @@ use yesquel_log::disk::Folder;
 use yesquel_model::ServerId;
 use yesquel_node::{LogOptions, OpenedGroup, ReplySink};
 
-/// Most groups of a machine.
+/// Most groups of a machine: each has threads of its own, and exchanges reports with each group of
+/// other machines.
 pub const GROUPS_MAX: u16 = 16;
 
 /// Machine with a data folder. Each group has its core with a log and a memory budget of its own.

@@ -9,7 +9,7 @@ use crate::{
 use std::path::Path;
 use yesquel_model::ServerId;
 use yesquel_server::{LogEnds, MachineIdentity, MachineStart};
-use yesquel_wire::status::MachineState;
+use yesquel_wire::{machines::ManagementRefusal, status::MachineState};
 
 /// What the directory says about the start of a machine.
 #[derive(Debug)]
@@ -193,6 +193,9 @@ impl<'a> Directory<'a> {
             let mut transaction = self.trees().begin();
             let key = machine_key(machine);
             let entry: Option<MachineEntry> = self.entry(&mut transaction, &key).await?;
+            if entry.as_ref().is_some_and(|entry| entry.state == MachineState::Removed) {
+                return Err(ManagementRefusal::RemovedMachine { machine }.into());
+            }
             let entered = entry.iter().flat_map(MachineEntry::all_groups);
             let mut groups: Vec<ServerId> = own.iter().copied().chain(entered).collect();
             groups.sort_unstable();

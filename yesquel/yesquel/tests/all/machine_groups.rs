@@ -10,8 +10,8 @@ use std::{
 use tempfile::TempDir;
 use yesquel::{
     Address, CheckObserver, CheckProgress, Database, EngineSettings, Error, FoundFault, GROUPS_MAX,
-    JoinOptions, ListenOptions, LogOptions, ManagementRefusal, Map, PeerOptions, Placement, Role, Server,
-    ServerId, SocketOptions, Store, TxnId,
+    JoinOptions, LeafPlacement, ListenOptions, LogOptions, ManagementRefusal, Map, PeerOptions, Placement,
+    Role, Server, ServerId, SocketOptions, Store, TxnId,
     status::{
         DirectoryStatus,
         MachineState::{self, Removed, Serving},
@@ -409,4 +409,37 @@ fn snapshots_are_held_at_all_groups_of_a_machine() {
     while server.statuses().iter().any(|status| status.snapshots.holders > 0) {
         thread::yield_now();
     }
+}
+
+/// The home group splits its leaves over the other groups of its machine and those of other machines.
+#[test]
+fn leaves_of_the_home_group_go_to_all_groups() {
+    let place = Place::new();
+    let settings = EngineSettings { node_cells_max: 8, ..EngineSettings::default() };
+    let listen = ListenOptions { placement: LeafPlacement::Spread, ..place.options("a", 2) };
+    let first = Server::start(Some(&place.path("a")), settings, LogOptions::default(), listen).unwrap();
+    let second = place.join("b", "a", 1);
+    place.wait_for("a", &[(1, &[0, 1], Serving), (2, &[2], Serving)]);
+    let store = place.client("a");
+    let (database, maps) = create_maps(&store, "wide", &[0, 1, 2]);
+    let map = *maps.iter().find(|map| map.group() == ServerId(0)).unwrap();
+    let leaves = |server: &Server| {
+        let trees = server.statuses().into_iter().map(|status| {
+            let tree = status.trees.into_iter().find(|tree| tree.tree == map.tree());
+            tree.map_or(0, |tree| tree.leaves)
+        });
+        trees.collect::<Vec<_>>()
+    };
+    // Scattered, so that leaves of all groups grow.
+    let key = |number: u32| number.wrapping_mul(0x9e37_79b1).to_be_bytes();
+    let mut keys = 0;
+    while [leaves(&first), leaves(&second)].concat().contains(&0) {
+        // A split that finds a group busy is tried again when the leaf has grown.
+        database.put(map, &key(keys), b"value").unwrap();
+        keys += 1;
+    }
+    for number in 0..keys {
+        assert!(database.get(map, &key(number)).unwrap().is_some(), "{number}");
+    }
+    check(&store);
 }
