@@ -443,3 +443,20 @@ fn leaves_of_the_home_group_go_to_all_groups() {
     }
     check(&store);
 }
+
+/// A client tells the machine which of its transactions are settled, so that no group keeps their ends.
+#[test]
+fn ends_are_forgotten_at_all_groups_of_a_machine() {
+    let place = Place::new();
+    let server = place.start("a", 2);
+    let store = place.client("a");
+    let (database, maps) = create_maps(&store, "wide", &[0, 1]);
+    for number in 0..40u8 {
+        put_in_all(&database, &maps, &[number]);
+    }
+    assert!(server.statuses().iter().all(|status| status.transactions.ends > 2));
+    // What the client has reported goes into the log with its next record.
+    while server.statuses().iter().any(|status| status.transactions.ends > 2) {
+        put_in_all(&database, &maps, b"more");
+    }
+}
