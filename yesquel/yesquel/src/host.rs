@@ -119,6 +119,8 @@ impl Host {
         peers: &PeerAccess,
     ) -> Result<Host, Error> {
         let settings = with_peers(settings, peers);
+        let has_directory = folder.cluster_files().directory()?.is_some();
+        check_growth(groups_min, peers, has_directory)?;
         if folder.is_new()?
             && let Some(membership) = founded(settings.server, client_number(), peers)?
         {
@@ -128,9 +130,7 @@ impl Host {
         // to compare with.
         let identity = folder.identity()?;
         let is_home = identity.is_none_or(|machine| machine.membership.home_group == machine.group);
-        let has_directory = folder.cluster_files().directory()?.is_some();
         let is_waited_for = is_home && identity.is_some() && has_directory;
-        check_growth(groups_min, peers, has_directory)?;
         let path = folder.path().to_owned();
         let (mut machine, mut groups) =
             EmbeddedMachine::open(folder, settings, options, groups_min, (time, others))?;
