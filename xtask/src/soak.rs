@@ -29,6 +29,8 @@ use crate::tcl;
 
 /// Kills per run of the test program; the time limit is checked between runs.
 const KILLS_A_RUN: u64 = 100;
+/// Groups of the server that is killed: the first run has one, the second one three, and so on.
+const KILLED_GROUPS: [u64; 2] = [1, 3];
 
 // Without an argument group: its name would clash with that of the seeds.
 #[derive(Args)]
@@ -130,13 +132,14 @@ pub(crate) fn soak(arguments: &SoakArguments, children: &Children) -> Result<boo
 /// to repeat it.
 fn kills(count: u64, limit: Duration, children: &Children) -> Result<bool> {
     let started = Instant::now();
-    let mut done = 0;
+    let (mut done, mut groups) = (0, KILLED_GROUPS.into_iter().cycle());
     while done < count && (done == 0 || started.elapsed() < limit) {
         let now = KILLS_A_RUN.min(count - done);
         let mut kill = crate::cargo();
         kill.args(["test", "--release", "--package", "yesquel-cli", "--test", "kill", "--", "--nocapture"]);
-        kill.env("KILLS", now.to_string());
-        println!("    KILLS={now} {}", line(&kill));
+        let groups = groups.next().unwrap_or(1).to_string();
+        kill.env("KILLS", now.to_string()).env("SERVER_GROUPS", &groups);
+        println!("    KILLS={now} SERVER_GROUPS={groups} {}", line(&kill));
         if !children.run(&mut kill)?.success() {
             return Ok(false);
         }

@@ -26,6 +26,7 @@ const KNOBS: &[&str] = &[
     "PROPTEST_RNG_SEED",
     "SEEDS",
     "SERVAL_TEST_TIME",
+    "SERVER_GROUPS",
     "TRACE",
     "UPDATE_GOLDEN",
     "YESQUEL_HISTORY",

@@ -4,7 +4,8 @@
 //! Each writer numbers its transactions without gaps, and the content of the maps after `n` of them
 //! is a function of `n`: so the content is compared to the last byte.
 //!
-//! `KILLS=1000` sets the number of kills, `SEED=7` repeats the same instants.
+//! `KILLS=1000` sets the number of kills, `SEED=7` repeats the same instants, and `SERVER_GROUPS=3` distributes
+//! the maps over so many groups of the server.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
@@ -26,7 +27,7 @@ use std::{
 };
 use support::Process;
 use yesquel::{
-    Address, Database, Error, Map, SocketOptions, Store, Transaction,
+    Address, Database, Error, Map, Placement, Refusal, SocketOptions, Store, Transaction,
     status::{NodeStatus, TreeNodes},
 };
 use yesquel_seeds::Random;
@@ -331,6 +332,12 @@ impl Writer<'_> {
                 self.is_done();
                 count(&counts.commits);
             }
+            // A group that had voted has ended it, because the kill kept another one from voting.
+            Err(error @ Error::Conflict(Refusal::GivenUp(_))) => {
+                self.watch.check(&error);
+                self.world.progress[self.number].tried.store(self.done, SeqCst);
+                count(&counts.nothing_done);
+            }
             // Only where writers write the same key: a split is not a conflict.
             Err(Error::Conflict(_)) if n % TOTAL_EVERY == 0 => {
                 self.watch.answered(kills);
@@ -447,6 +454,7 @@ fn pass_maps(world: &World, database: &Database) {
                 error @ (Error::Unavailable(_)
                 | Error::Disconnected(_)
                 | Error::OutcomeUnknown(_)
+                | Error::Conflict(Refusal::GivenUp(_))
                 | Error::SnapshotTooOld(_)),
             ) => {
                 watch.check(&error);
@@ -484,6 +492,7 @@ impl Server {
         let mut command = Command::new(env!("CARGO_BIN_EXE_yesquel"));
         command.arg("serve").arg("--data").arg(self.folder()).arg("--listen").arg(self.socket());
         command.args(["--durability", "sync", "--checkpoint-every", &CHECKPOINT_EVERY.to_string()]);
+        command.args(["--groups", &env::var("SERVER_GROUPS").unwrap_or_else(|_| "1".to_owned())]);
         // A node is split by a load of some hundred operations per second.
         Process::spawn(command.args(["--node-load-max", "500"]))
     }
@@ -507,7 +516,8 @@ impl Server {
 
     /// Returns whether a checkpoint is being written, or was at the crash.
     fn has_half_a_checkpoint(&self) -> bool {
-        self.folder().join("group-00000/checkpoint-unfinished").exists()
+        let entries = std::fs::read_dir(self.folder()).unwrap();
+        entries.map(Result::unwrap).any(|entry| entry.path().join("checkpoint-unfinished").exists())
     }
 
     /// Runs a command of `yesquel tree`; returns its output.
@@ -720,7 +730,7 @@ fn a_server_killed_while_creating_its_folder_starts_again() {
 fn kill_again_and_again(server: &mut Server, kills: u64, seed: u64) {
     server.start();
     let patience = Duration::from_secs(60);
-    let database = server.connect(patience).create_database("kill").unwrap();
+    let database = server.connect(patience).create_database_at("kill", &Placement::Tables).unwrap();
     let maps = Maps::of(&database);
     prepare(&database, maps);
     // Clients with a long timeout learn the outcome of a transaction; the others must read it.
@@ -826,8 +836,10 @@ fn end(server: &mut Server, world: &World, random: &mut Random) {
 /// Describes garbage that is left: a tree without a name, or an empty leaf that has neighbours.
 fn left_over(store: &Store, database: &Database) -> Option<String> {
     let maps = database.maps().unwrap();
-    // The tree of names is not a map.
-    let (trees, named) = (store.status().unwrap().trees.len(), maps.len() + 1);
+    let groups = store.host().unwrap().groups();
+    let trees: usize = groups.iter().map(|group| group.core().status().trees.len()).sum();
+    // Each group has a tree of names, which is not a map.
+    let named = maps.len() + groups.len();
     if trees != named {
         return Some(format!("{trees} trees, of which {named} have a name"));
     }
