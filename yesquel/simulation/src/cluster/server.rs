@@ -256,7 +256,10 @@ impl Cluster {
                 continue;
             };
             // A client that has lost the connection asks all of them for the outcome.
-            if laws.connection_of(txn).is_none_or(|connection| !self.is_open(link_of(connection))) {
+            let mut connections = laws.connections_of(txn).peekable();
+            if connections.peek().is_none()
+                || connections.any(|connection| !self.is_open(link_of(connection)))
+            {
                 continue;
             }
             let since_ms = running.core.engine().queued_since_ms(txn);
