@@ -416,7 +416,13 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
         let mut page = trees.page_from(view, tree.root, wanted, guess.path, guess.leaf).await?;
         self.hold();
         if let Some(root) = wanted.follow {
-            self.pages.keep_singles(root, std::mem::take(&mut page.followed));
+            let followed = std::mem::take(&mut page.followed);
+            let is_whole = followed.len() >= page.cells.len();
+            self.pages.keep_singles(root, followed);
+            if !is_whole {
+                // Rare, and its future is large.
+                Box::pin(self.follow_elsewhere(Tree::at(root), &page)).await?;
+            }
         }
         Ok(self.pages.keep(tree.root, page))
     }

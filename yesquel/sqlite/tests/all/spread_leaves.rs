@@ -1,6 +1,7 @@
 //! Leaves of one table at several groups.
 
 use crate::{
+    place::round_trips,
     servers::Cluster,
     several_groups::{other_process, requests},
 };
@@ -113,6 +114,28 @@ fn a_row_at_any_group_is_updated_in_two_requests() {
     // The first passes learn where the leaves are, of which some may still be split.
     let passes: Vec<u64> = (0..10).map(|_| pass()).collect();
     assert!(passes.contains(&(2 * ROWS as u64)), "{passes:?}");
+}
+
+/// The rows of an index's entries are at any groups, which are asked together.
+#[test]
+fn rows_of_index_entries_are_read_in_one_round_trip() {
+    let cluster = cluster();
+    drop(fill(&cluster));
+    let connection = other_process(&cluster, 2);
+    let sql = "SELECT sum(n), count(*) FROM (SELECT n FROM t INDEXED BY by_name WHERE name >= ?1 LIMIT 8)";
+    let mut select = connection.prepare(sql).unwrap();
+    let mut pass = || {
+        let before = round_trips(&connection);
+        for row in 0..ROWS - 8 {
+            let name = format!("name {row:04}");
+            let found: (i64, i64) = select.query_row([name], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+            assert_eq!(found, (0, 8));
+        }
+        round_trips(&connection) - before
+    };
+    // The entries are in one to three leaves. The first passes learn where leaves are.
+    let passes: Vec<u64> = (0..3).map(|_| pass()).collect();
+    assert!(passes.iter().any(|trips| *trips < 4 * (ROWS as u64 - 8)), "{passes:?}");
 }
 
 /// The schema of a table is guarded at whatever group its rows are written.
