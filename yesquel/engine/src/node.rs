@@ -234,6 +234,7 @@ impl Node {
             let Some(shape) = self.shape_at(snapshot) else { return Ok(Found::Elsewhere) };
             // An inner node has no values: the tree has grown.
             if shape.kind != NodeKind::Leaf || !shape.fence.contains(key) {
+                self.wait_for_shape(snapshot)?;
                 return Ok(Found::Elsewhere);
             }
         }
@@ -264,6 +265,12 @@ impl Node {
     pub(crate) fn attribute(&self, snapshot: Timestamp, id: u16) -> Result<Found<&[u8]>, Undecided> {
         self.wait_for(snapshot, |target| matches!(target, WriteTarget::Attribute(own) if *own == id))?;
         Ok(self.shape_at(snapshot).map_or(Found::Elsewhere, |shape| shape.attribute(id).into()))
+    }
+
+    /// Waits until it is decided whether the node gets other keys: its group may learn that later than
+    /// that of its parent, which already leads there.
+    pub(crate) fn wait_for_shape(&self, snapshot: Timestamp) -> Result<(), Undecided> {
+        self.wait_for(snapshot, |target| matches!(target, WriteTarget::Shape))
     }
 
     fn wait_for(&self, snapshot: Timestamp, is_met: impl Fn(&WriteTarget) -> bool) -> Result<(), Undecided> {
