@@ -2,6 +2,7 @@
 
 mod departures;
 mod full_disk;
+mod inner_nodes;
 mod watches;
 
 use crate::{Caller, Effects, Engine, EngineSettings, LogRecord, Now, ReplyDurability};

@@ -97,6 +97,12 @@ impl<'e> OperationCheck<'e> {
             WriteOperation::Reshape(new) => self.reshape(id, node, kind, new)?,
             WriteOperation::Drop => drop(self.made.insert(id, None)),
             WriteOperation::Adopt { floor, items } => self.adopt(id, node, floor, items)?,
+            // An inner node has a child for each key: the node was split since the transaction read it.
+            WriteOperation::Unlink { key }
+                if self.shape(id, node).is_some_and(|(_, fence)| *fence.low == *key) =>
+            {
+                return Err(Refusal::from(Conflict::Node { node: id }).into());
+            }
             _ => {}
         }
         Ok(())

@@ -39,7 +39,12 @@ impl Server {
     }
 
     /// Returns why a commit is refused at a snapshot.
-    fn refused_at(&mut self, number: u64, snapshot: Timestamp, operations: &[NodeOperation<'_>]) -> Refusal {
+    pub(super) fn refused_at(
+        &mut self,
+        number: u64,
+        snapshot: Timestamp,
+        operations: &[NodeOperation<'_>],
+    ) -> Refusal {
         let bytes = Operations::encode(operations);
         let operations = Operations::decode(&bytes).unwrap();
         let (snapshot, seen) = (Some(snapshot), Timestamp::ZERO);
