@@ -40,6 +40,11 @@ impl Writes {
         Writes::default()
     }
 
+    /// The servers to which there are writes, in order.
+    pub fn servers(&self) -> impl Iterator<Item = ServerId> {
+        self.servers.keys().copied()
+    }
+
     /// Declares that all writes are within the ranges of a lease holder.
     pub fn within_lease(&mut self, holder: &LeaseHolder) {
         self.lease = holder.id.number;

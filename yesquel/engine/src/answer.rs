@@ -58,13 +58,13 @@ impl ReadContext<'_> {
                 Found::Present(value) => writer.value(value),
             },
             Question::Scan { scan, .. } => {
-                if let Some(shape) = shape_for(node, snapshot, scan, writer) {
+                if let Some(shape) = shape_for(node, snapshot, scan, writer)? {
                     let more = write_cells(node, snapshot, shape, scan, &mut buffers.cells, |_, _| ())?;
                     writer.cells(shape.kind, &shape.fence, more, &buffers.cells);
                 }
             }
             Question::Follow { scan, root, .. } => {
-                let Some(shape) = shape_for(node, snapshot, scan, writer) else { return Ok(0) };
+                let Some(shape) = shape_for(node, snapshot, scan, writer)? else { return Ok(0) };
                 if shape.kind != NodeKind::Leaf {
                     let more = write_cells(node, snapshot, shape, scan, &mut buffers.cells, |_, _| ())?;
                     writer.cells(shape.kind, &shape.fence, more, &buffers.cells);
@@ -164,15 +164,16 @@ fn shape_for<'n>(
     snapshot: Timestamp,
     scan: &Scan,
     writer: &mut AnswerWriter<'_>,
-) -> Option<&'n NodeShape> {
+) -> Result<Option<&'n NodeShape>, Undecided> {
     match node.shape_at(snapshot) {
         None => writer.moved(None),
         Some(shape) if scan.near.as_ref().is_some_and(|key| !shape.fence.contains(key)) => {
+            node.wait_for_shape(snapshot)?;
             writer.moved(scan.near.as_ref().and_then(|key| node.moved_to(key)));
         }
-        Some(shape) => return Some(shape),
+        Some(shape) => return Ok(Some(shape)),
     }
-    None
+    Ok(None)
 }
 
 /// Writes the cells that a scan sees. Returns whether there are more. Passes each whole cell to

@@ -10,7 +10,7 @@ use crate::load::NodeLoad;
 use crate::write_target::{MarkKind, PreparedOperation, RangeMark, WriteTarget};
 use std::{collections::VecDeque, sync::Arc};
 use yesquel_model::{
-    Conflict, KeyRange, LocalId, NodeId, PrefixBounds, Refusal, ServerId, Timestamp, TxnId, prefix_of,
+    Conflict, Key, KeyRange, LocalId, NodeId, PrefixBounds, Refusal, ServerId, Timestamp, TxnId, prefix_of,
 };
 use yesquel_wire::{Expect, HOME_ATTRIBUTE, NewNode, NodeKind, WriteOperation};
 
@@ -234,6 +234,7 @@ impl Node {
             let Some(shape) = self.shape_at(snapshot) else { return Ok(Found::Elsewhere) };
             // An inner node has no values: the tree has grown.
             if shape.kind != NodeKind::Leaf || !shape.fence.contains(key) {
+                self.wait_for_shape(snapshot)?;
                 return Ok(Found::Elsewhere);
             }
         }
@@ -266,6 +267,12 @@ impl Node {
         Ok(self.shape_at(snapshot).map_or(Found::Elsewhere, |shape| shape.attribute(id).into()))
     }
 
+    /// Waits until it is decided whether the node gets other keys: its group may learn that later than
+    /// that of its parent, which already leads there.
+    pub(crate) fn wait_for_shape(&self, snapshot: Timestamp) -> Result<(), Undecided> {
+        self.wait_for(snapshot, |target| matches!(target, WriteTarget::Shape))
+    }
+
     fn wait_for(&self, snapshot: Timestamp, is_met: impl Fn(&WriteTarget) -> bool) -> Result<(), Undecided> {
         let mut waiting = self.prepared.iter().filter(|prepared| prepared.at <= snapshot);
         match waiting.find(|prepared| is_met(&prepared.target)) {
@@ -295,16 +302,21 @@ impl Node {
             let target = WriteTarget::of(write);
             // A move takes along what is prepared on its cells.
             let moves = matches!(write, WriteOperation::Move { .. } | WriteOperation::Reshape(_));
-            let met = self.prepared.iter().find(|prepared| {
-                if moves {
-                    matches!(prepared.target, WriteTarget::Attribute(_) | WriteTarget::Shape)
-                } else {
-                    prepared.target.overlaps(&target)
-                }
+            let first = self.first_child_after(write);
+            let met = self.prepared.iter().find(|prepared| match &prepared.target {
+                WriteTarget::Attribute(_) | WriteTarget::Shape if moves => true,
+                // It may go.
+                WriteTarget::Key(key) if moves => first == Some(key),
+                _ if moves => false,
+                other => other.overlaps(&target),
             });
             if let Some(prepared) = met {
                 return Err(Conflict::Prepared { node, by: prepared.txn }.into());
             }
+        }
+        // It has gone since the transaction read the node.
+        if self.first_child_after(write).is_some_and(|key| !self.has(key)) {
+            return Err(Conflict::Node { node }.into());
         }
         match write {
             WriteOperation::Put { key, expect, .. } | WriteOperation::Delete { key, expect } => {
@@ -346,6 +358,21 @@ impl Node {
     }
 
     /// Checks a write of a key for conflicts. Returns whether the key exists.
+    /// The key of the child that a split of an inner node makes the first one of a part.
+    fn first_child_after<'w>(&self, write: &'w WriteOperation<'_>) -> Option<&'w Key> {
+        let low = match write {
+            WriteOperation::Move { range, .. } => &range.low,
+            WriteOperation::Reshape(new) => &new.fence.low,
+            _ => return None,
+        };
+        let shape = self.shape().filter(|shape| shape.kind == NodeKind::Inner && shape.fence.low != *low);
+        shape.map(|_| low)
+    }
+
+    fn has(&self, key: &[u8]) -> bool {
+        self.cells.get(key).is_some_and(|cell| cell.newest.is_some())
+    }
+
     fn check_key(&self, snapshot: Timestamp, key: &[u8]) -> Result<bool, Refusal> {
         let cell = self.cells.get(key);
         if cell.is_some_and(|cell| cell.at > snapshot) {

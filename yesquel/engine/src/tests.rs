@@ -2,13 +2,14 @@
 
 mod departures;
 mod full_disk;
+mod inner_nodes;
 mod watches;
 
 use crate::{Caller, Effects, Engine, EngineSettings, LogRecord, Now, ReplyDurability};
 use yesquel_model::{Conflict, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
-    Answer, ByteWriter, Decision, Expect, LargeValue, NewNode, NodeKind, NodeOperation, Operations,
-    Participants, Question, Questions, Reply, Request, Staged, WriteOperation,
+    Answer, Attribute, ByteWriter, Decision, Expect, LargeValue, NewNode, NodeKind, NodeOperation,
+    OWNER_ATTRIBUTE, Operations, Participants, Question, Questions, Reply, Request, Staged, WriteOperation,
 };
 
 /// An engine, and everything that it has logged.
@@ -570,4 +571,14 @@ fn counter_overflow_is_refused_and_changes_nothing() {
     // Counters of no tree have no nodes.
     let names = NodeId { tree: TreeId::default(), server: ServerId(0), local: LocalId(16) };
     assert_eq!(take(&mut server, names, 1, 0), Ok(1));
+}
+
+/// A piece of a long value is complete when it is created: later it may have been collected.
+#[test]
+fn an_attribute_of_an_existing_piece_is_not_set() {
+    let mut server = Server::new();
+    let piece = NewNode { kind: NodeKind::Value, fence: KeyRange::all() };
+    server.committed(2, &[of(5, WriteOperation::Create(piece))]);
+    let owner = Attribute { id: OWNER_ATTRIBUTE, value: Some(&[1, 2, 3]) };
+    assert_eq!(server.refused(3, &[of(5, WriteOperation::Set(owner))]), Refusal::Unfit(node(5)));
 }

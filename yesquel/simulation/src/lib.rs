@@ -29,4 +29,4 @@ pub use outcomes::outcomes;
 pub use paths::{PathCounts, ProtocolPath};
 pub use run::{Application, run};
 pub use schedule::EventQueue;
-pub use tasks::TaskFuture;
+pub use tasks::{OBSERVER, TaskFuture};

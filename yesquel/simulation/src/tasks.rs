@@ -41,8 +41,8 @@ impl SimulatedTask {
 
 /// Place of a server's background task, behind the clients' tasks.
 const BACKGROUND: usize = TASKS;
-/// Place of the observer's task.
-const OBSERVING: usize = BACKGROUND + SERVERS_MAX;
+/// Number of the observer's task.
+pub const OBSERVER: usize = BACKGROUND + SERVERS_MAX;
 
 /// Started with a process or a server.
 pub(crate) trait Starts {
@@ -60,7 +60,7 @@ pub(crate) struct SimulationExecutor<S> {
 
 impl<S: Starts> SimulationExecutor<S> {
     pub(crate) fn new(cluster: SharedCluster, starts: S) -> SimulationExecutor<S> {
-        SimulationExecutor { cluster, starts, tasks: (0..=OBSERVING).map(|_| None).collect() }
+        SimulationExecutor { cluster, starts, tasks: (0..=OBSERVER).map(|_| None).collect() }
     }
 
     /// Polls all woken tasks until none is left.
@@ -154,9 +154,9 @@ impl<S: Starts> SimulationExecutor<S> {
 
     /// Runs the observer's task to its end.
     pub(crate) fn observe(&mut self, job: TaskFuture, within_us: u64) {
-        self.tasks[OBSERVING] = Some(SimulatedTask::new(job));
+        self.tasks[OBSERVER] = Some(SimulatedTask::new(job));
         let until_us = self.now_us() + within_us;
-        self.run_until(until_us, |executor| executor.tasks[OBSERVING].is_none());
+        self.run_until(until_us, |executor| executor.tasks[OBSERVER].is_none());
     }
 
     /// Does something with each server.

@@ -166,6 +166,23 @@ impl SchemaCache {
         self.0.iter().filter(|known| known.users > 0).map(|known| &known.cookies)
     }
 
+    /// Guards the schemas by which a transaction has written, unless it changes them: one copy of each,
+    /// at a group that it writes anyway.
+    pub(crate) fn guard_written(&self, transaction: &mut Transaction<'_>, written: &[Map], changed: &[Map]) {
+        let mut guarded = Vec::<Map>::new();
+        for cookies in written.iter().filter(|cookies| !changed.contains(cookies)) {
+            match self.in_use().find(|copies| copies.all().contains(cookies)) {
+                Some(copies) if copies.all().len() > 1 => {
+                    if !guarded.contains(&copies.first()) {
+                        guarded.push(copies.first());
+                        transaction.guard_at_any(copies, *cookies, COOKIES..=COOKIES);
+                    }
+                }
+                _ => transaction.guard(*cookies, COOKIES..=COOKIES),
+            }
+        }
+    }
+
     /// Notes that one database fewer is in a transaction.
     pub(crate) fn leave(&mut self, SchemaIndex(which): SchemaIndex) {
         self.0.get_mut(which).into_iter().for_each(|known| known.users = known.users.saturating_sub(1));

@@ -470,9 +470,7 @@ impl SqlSession {
         open.with_dependent_mut(|_, running| {
             let Some(transaction) = running else { return Ok(()) };
             if !is_guarded {
-                for cookies in written.iter().filter(|cookies| !changed.contains(cookies)) {
-                    transaction.guard(*cookies, COOKIES..=COOKIES);
-                }
+                schemas.guard_written(transaction, written, changed);
                 // What was read depends on the schemas of databases that are not written, too.
                 for cookies in schemas.in_use().filter(|_| is_serializable) {
                     let mut all = cookies.all().iter();

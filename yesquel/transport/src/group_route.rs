@@ -74,15 +74,21 @@ impl<A: PartialEq + FromStr> GroupRoute<A> {
         }
     }
 
-    /// Takes the correction of a request. Returns whether the sender knows more than before.
+    /// Takes the correction of a request. Returns whether the sender knows more than when it sent the
+    /// request.
     pub fn correct(&mut self, correction: &Correction<'_>, is_connected: bool) -> bool {
         let knows_more = match correction {
             Correction::WrongGroup(Some(location)) if location.group == self.group => {
                 let is_new = location.epoch > self.epoch;
-                // Where the group is at this epoch; the machine there may have moved.
-                let is_elsewhere = location.epoch == self.epoch
-                    && !is_connected
-                    && location.address.parse().is_ok_and(|address| Some(&address) != self.address());
+                // Where the group is at this epoch; the machine there may have moved. Without a
+                // connection to it, another machine was asked.
+                let address = location.address.parse::<A>().ok();
+                let is_indirect = location.epoch == self.epoch && !is_connected && address.is_some();
+                if is_indirect && address == self.corrected {
+                    // Of several requests at once, another one was corrected before.
+                    return true;
+                }
+                let is_elsewhere = is_indirect && address.as_ref() != self.address();
                 if is_new || is_elsewhere {
                     self.epoch = location.epoch;
                     self.take_address(location.address);
@@ -185,8 +191,12 @@ mod tests {
         let mut route = route();
         assert!(!route.correct(&located(5, "moved"), true));
         assert!(route.correct(&located(5, "moved"), false));
-        assert_eq!(route.address().unwrap(), "moved");
-        assert!(!route.correct(&located(5, "moved"), false));
+        // Of several requests that were sent at once, all are corrected.
+        for _ in 0..2 * USELESS_MAX {
+            assert_eq!((route.destination().epoch, route.address().unwrap().as_str()), (at(5), "moved"));
+            assert!(route.correct(&located(5, "moved"), false));
+        }
+        assert!(!route.correct(&located(5, "moved"), true), "the machine there says so itself");
         route.failed();
         assert_eq!(route.address().unwrap(), "first");
     }

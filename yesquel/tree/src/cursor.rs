@@ -77,8 +77,8 @@ impl TreeCursor {
 
     /// Also reads the entries of another tree that this tree's values refer to: a value begins with
     /// a key of the other tree, preceded by the key's length in one byte. If both are at one
-    /// server, this costs no further request, and [`get`](TreeTransaction::get) of such a key none
-    /// either.
+    /// server, this costs no further request, otherwise one to each server, in parallel. Then
+    /// [`get`](TreeTransaction::get) of such a key costs none.
     pub fn follow(&mut self, tree: Option<Tree>) {
         self.follow = tree.map(|tree| tree.root);
     }

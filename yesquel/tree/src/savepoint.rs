@@ -14,6 +14,7 @@ pub(crate) enum Undo {
     /// Removes the last deleted range of a tree.
     Range(NodeId),
     Guard,
+    GuardAtAny,
     Create(NodeId),
     Drop,
 }

@@ -44,13 +44,17 @@ pub(crate) enum Fetched {
     Moved(Option<MovedTo>),
 }
 
-/// Decodes the entries that the cells refer to: their values begin with a key, preceded by its
-/// length.
+/// Returns the key to which a value refers: the value begins with it, preceded by its length.
+pub(crate) fn referred_key(value: &[u8]) -> Option<&[u8]> {
+    let (length, rest) = value.split_first()?;
+    rest.get(..usize::from(*length))
+}
+
+/// Decodes the entries that the cells refer to.
 fn followed_of(followed: &Followed<'_>) -> Vec<(Key, Option<StoredValue>)> {
     let entries = followed.cells.iter().zip(followed.iter()).filter_map(|((_, cell), answer)| {
         let CellValue::Bytes(value) = cell else { return None };
-        let (length, rest) = value.split_first()?;
-        let key = rest.get(..usize::from(*length))?.into();
+        let key = referred_key(value)?.into();
         match LookupAnswer::of(answer)? {
             LookupAnswer::Absent => Some((key, None)),
             LookupAnswer::Stored(stored) => Some((key, Some(stored))),

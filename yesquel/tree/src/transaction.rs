@@ -20,7 +20,12 @@ use crate::{
     watched::WatchUse,
     write::BufferedWrite,
 };
-use std::{cell::Cell, collections::BTreeMap, sync::Arc};
+use commit::GuardAtAny;
+use std::{
+    cell::{Cell, OnceCell},
+    collections::BTreeMap,
+    sync::Arc,
+};
 use yesquel_client::{LeaseHolder, ReadReply, ReadView, SnapshotHold};
 use yesquel_model::{Key, KeyRange, NodeId, ServerId, SmallMap, Timestamp, limits};
 use yesquel_transport::Transport;
@@ -51,6 +56,8 @@ pub struct TreeTransaction<'a, T> {
     /// Ranges to delete, before the writes.
     pub(crate) ranges: Vec<(NodeId, KeyRange)>,
     guards: Vec<(NodeId, KeyRange)>,
+    /// Ranges of which one copy is guarded, at a server that is written.
+    guards_at_any: Vec<GuardAtAny>,
     /// What it has read, if it is serializable.
     reads: Option<Box<Reads>>,
     /// Trees to create, before all else. Most transactions create none.
@@ -60,6 +67,8 @@ pub struct TreeTransaction<'a, T> {
     lease: Option<LeaseHolder>,
     /// Whether the commit was a message: a transaction without writes and guards sends none.
     has_sent_commit: Cell<bool>,
+    /// The servers of the commit, if it was within a lease.
+    committed_at: OnceCell<Box<[ServerId]>>,
     pub(crate) undo_log: UndoLog,
     pub(crate) pages: Pages,
     pub(crate) watch_use: WatchUse,
@@ -119,11 +128,13 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
             writes: SmallMap::default(),
             ranges: Vec::new(),
             guards: Vec::new(),
+            guards_at_any: Vec::new(),
             reads: None,
             bulk_loads: None,
             drops: Vec::new(),
             lease: None,
             has_sent_commit: Cell::new(false),
+            committed_at: OnceCell::new(),
             undo_log: UndoLog::default(),
             pages: Pages::default(),
             watch_use: WatchUse::default(),
@@ -405,7 +416,13 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
         let mut page = trees.page_from(view, tree.root, wanted, guess.path, guess.leaf).await?;
         self.hold();
         if let Some(root) = wanted.follow {
-            self.pages.keep_singles(root, std::mem::take(&mut page.followed));
+            let followed = std::mem::take(&mut page.followed);
+            let is_whole = followed.len() >= page.cells.len();
+            self.pages.keep_singles(root, followed);
+            if !is_whole {
+                // Rare, and its future is large.
+                Box::pin(self.follow_elsewhere(Tree::at(root), &page)).await?;
+            }
         }
         Ok(self.pages.keep(tree.root, page))
     }
@@ -509,6 +526,17 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
         }
     }
 
+    /// Guards a range of one of several trees that have the same content at every snapshot: a
+    /// transaction that changes one of them changes all. If the transaction writes at none of their
+    /// servers, `preferred` is guarded. So a guard needs no server that would not take part anyway.
+    pub fn guard_at_any(&mut self, copies: &Arc<[NodeId]>, preferred: Tree, range: KeyRange) {
+        if !range.is_empty() {
+            let (copies, preferred) = (Arc::clone(copies), preferred.root);
+            self.guards_at_any.push(GuardAtAny { copies, preferred, range: range.into_short_bounds() });
+            self.undo_log.push(|| Undo::GuardAtAny);
+        }
+    }
+
     /// Notes that the transaction creates a tree.
     pub(crate) fn note_created(&mut self, root: NodeId) {
         self.undo_log.push(|| Undo::Create(root));
@@ -526,7 +554,9 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
             let (low, high) = (writes.first_key_value()?.0, writes.last_key_value()?.0);
             Some((*root, KeyRange { low: low.clone(), ..KeyRange::single(high) }))
         });
-        let ranges = self.ranges.iter().map(|(root, range)| (root, range)).chain(self.guarded());
+        let at_any = self.guards_at_any.iter().map(|guard| (&guard.preferred, &guard.range));
+        let ranges =
+            self.ranges.iter().map(|(root, range)| (root, range)).chain(self.guarded()).chain(at_any);
         let ranges = ranges.map(|(root, range)| (*root, range.clone()));
         let drops = self.drops.iter().map(|dropped| (dropped.root, KeyRange::all()));
         let mut touched = BTreeMap::<NodeId, KeyRange>::new();
@@ -544,6 +574,11 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
     /// no lease is released.
     pub fn has_sent_commit(&self) -> bool {
         self.has_sent_commit.get()
+    }
+
+    /// Returns the servers to which the commit of a transaction within a lease was sent.
+    pub fn committed_at(&self) -> &[ServerId] {
+        self.committed_at.get().map_or(&[], |servers| servers)
     }
 
     /// Drops a tree with the leaves that it may have at some groups. Later writers to it get an error.
@@ -580,6 +615,7 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
                     last.map(|last| self.ranges.remove(last));
                 }
                 Undo::Guard => drop(self.guards.pop()),
+                Undo::GuardAtAny => drop(self.guards_at_any.pop()),
                 Undo::Create(root) => self.undo_create(root),
                 Undo::Drop => drop(self.drops.pop()),
             }
@@ -593,6 +629,7 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
         self.writes = SmallMap::default();
         self.ranges.clear();
         self.guards.clear();
+        self.guards_at_any.clear();
         self.undo_all_creates();
         self.drops.clear();
         self.undo_log.clear();

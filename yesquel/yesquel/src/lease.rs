@@ -44,6 +44,8 @@ pub struct Lease {
     ranges: Vec<(Map, KeyRange)>,
     /// Other groups at which each of the maps may have entries.
     groups: Vec<Arc<[ServerId]>>,
+    /// Servers at which the holder has other leases, for what transactions write.
+    others: BTreeSet<ServerId>,
     holder: LeaseHolder,
     is_held: bool,
     /// Whether a request was refused, after which the servers are asked one after the other.
@@ -99,7 +101,8 @@ impl Lease {
     /// Its servers, each once.
     fn servers(&self) -> BTreeSet<ServerId> {
         let roots = self.maps().map(|map| map.tree.root().server);
-        roots.chain(self.groups.iter().flat_map(|groups| groups.iter().copied())).collect()
+        let groups = self.groups.iter().flat_map(|groups| groups.iter());
+        roots.chain(groups.chain(&self.others).copied()).collect()
     }
 
     /// Takes the lease, or takes it again, for `time`. Waits for its turn for `timeout` at most, and
@@ -115,15 +118,16 @@ impl Lease {
     }
 
     /// Leases for its holder everything that a transaction writes or guards, for `time`. Waits for
-    /// its turns for `timeout` at most. The release of the lease ends these leases, too, at its
-    /// servers; at others they expire.
+    /// its turns for `timeout` at most. The release of the lease ends these leases, too.
     pub fn take_for(
-        &self,
+        &mut self,
         transaction: &Transaction<'_>,
         time: Duration,
         timeout: Duration,
     ) -> Result<(), Error> {
-        wait_for_leases(&self.database, transaction.inner.touched(), &self.holder, time, timeout)
+        let wanted = leases_of(&self.database, transaction.inner.touched())?;
+        self.others.extend(wanted.keys());
+        wait_in_order(&self.database, wanted, &self.holder, (time, timeout), LeaseOrder::ByServer)
     }
 
     /// Returns the maps.
@@ -131,19 +135,13 @@ impl Lease {
         self.ranges.iter().map(|(map, _)| *map)
     }
 
-    /// Ends the lease after a [commit](Transaction::releases) that was sent and has written or guarded
-    /// something in these maps. The commit has released it at their servers. It is released at the
-    /// others without waiting for them: the requests are on their way when this returns.
-    pub fn committed(mut self, written: &[Map]) {
+    /// Ends the lease after a transaction that [releases](Transaction::releases) it has committed. The
+    /// commit has released it at the servers that it was sent to. It is released at the others without
+    /// waiting for them: the requests are on their way when this returns.
+    pub fn committed(mut self, transaction: &Transaction<'_>) {
         self.is_held = false;
-        // The commit may have written a map with several groups at any of them.
-        let is_at_one = |map: &&Map| {
-            let place = self.ranges.iter().position(|(own, _)| own == *map);
-            place.is_none_or(|place| self.groups[place].is_empty())
-        };
-        let released = written.iter().filter(is_at_one).map(|map| map.tree.root().server);
-        let released: BTreeSet<ServerId> = released.collect();
-        for server in self.servers().difference(&released) {
+        let released = transaction.inner.committed_at();
+        for server in self.servers().iter().filter(|server| !released.contains(server)) {
             self.database.trees().client().release_in_background(*server, &self.holder);
         }
     }
@@ -203,7 +201,15 @@ impl Database {
         ranges.sort_by_key(|(map, _)| map.tree.root());
         let holder = self.trees().client().new_lease_holder();
         let groups = vec![Arc::default(); ranges.len()];
-        Ok(Lease { database: self.clone(), ranges, groups, holder, is_held: false, is_refused: false })
+        Ok(Lease {
+            database: self.clone(),
+            ranges,
+            groups,
+            others: BTreeSet::new(),
+            holder,
+            is_held: false,
+            is_refused: false,
+        })
     }
 }
 
@@ -214,22 +220,29 @@ impl Transaction<'_> {
     }
 
     /// Like [`within_lease`](Self::within_lease), and the commit also releases the lease, in the
-    /// same message, if [one was sent](Self::has_sent_commit), at the servers where it has written or
-    /// guarded something: then call [`Lease::committed`].
+    /// same message, at the servers that it is sent to: then call [`Lease::committed`].
     pub fn releases(&mut self, lease: &Lease) {
         self.inner.within_lease(&lease.holder.ending());
     }
 }
 
-/// Takes leases of ranges of trees, and waits for the turn for `timeout` at most. A server grants all
-/// of its ranges at once. All clients ask the servers in the same order, which prevents deadlocks.
+/// Takes leases, and waits for the turn for `timeout` at most. A server grants all of its ranges at
+/// once. All clients ask the servers in the same order, which prevents deadlocks.
 pub(crate) fn wait_for_leases(
     database: &Database,
-    ranges: impl IntoIterator<Item = (NodeId, KeyRange)>,
+    leases: BTreeMap<ServerId, LeaseRanges>,
     holder: &LeaseHolder,
     time: Duration,
     timeout: Duration,
 ) -> Result<(), Error> {
+    wait_in_order(database, leases, holder, (time, timeout), LeaseOrder::ByServer)
+}
+
+/// Returns what to lease at each server for ranges of trees.
+pub(crate) fn leases_of(
+    database: &Database,
+    ranges: impl IntoIterator<Item = (NodeId, KeyRange)>,
+) -> Result<BTreeMap<ServerId, LeaseRanges>, Error> {
     let ranges = ranges.into_iter().map(|(root, range)| {
         if database.groups().len() == 1 {
             return Ok(((root, range), Arc::default()));
@@ -241,9 +254,7 @@ pub(crate) fn wait_for_leases(
             Err(error) => Err(error.into()),
         }
     });
-    let ranges = ranges.collect::<Result<Vec<_>, Error>>()?;
-    let by_server = ranges_by_server(ranges);
-    wait_in_order(database, by_server, holder, (time, timeout), LeaseOrder::ByServer)
+    Ok(ranges_by_server(ranges.collect::<Result<Vec<_>, Error>>()?))
 }
 
 /// Groups ranges of trees by the servers at which the trees have nodes.

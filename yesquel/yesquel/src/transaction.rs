@@ -192,6 +192,22 @@ impl<'a> Transaction<'a> {
         }
     }
 
+    /// Guards a range of one of several copies of a map, each of which consists of one leaf, at a group
+    /// where the transaction writes; of the copy `preferred` if it writes at none of their groups. A
+    /// transaction that changes the range changes all copies, so that one of the two fails. With maps of
+    /// another store, the commit fails.
+    pub fn guard_at_any<K: AsRef<[u8]>>(
+        &mut self,
+        copies: &MapCopies,
+        preferred: Map,
+        range: impl RangeBounds<K>,
+    ) {
+        match (self.tree_of(preferred), self.tree_of(copies.first())) {
+            (Ok(preferred), Ok(_)) => self.inner.guard_at_any(&copies.roots, preferred, range_of(&range)),
+            _ => self.is_misused = true,
+        }
+    }
+
     /// Makes the transaction serializable: its commit guards all keys and ranges that it reads from
     /// now on, at all servers. If another transaction changes one of them between the read and the
     /// commit, one of the two fails with [`Error::Conflict`]. A transaction that writes nothing sends

@@ -1,9 +1,12 @@
 //! Writes that wait for leases of others: after a refusal they queue for leases of their own.
 
-use crate::{Database, Error, Transaction, lease::wait_for_leases};
+use crate::{
+    Database, Error, Transaction,
+    lease::{leases_of, wait_for_leases},
+};
 use std::{collections::BTreeMap, time::Duration};
 use yesquel_client::LeaseHolder;
-use yesquel_model::{KeyRange, NodeId};
+use yesquel_model::{KeyRange, NodeId, ServerId};
 use yesquel_transport::block_on;
 
 /// Time that [`Database::run`] and [`Database::put`] wait for leases of others.
@@ -16,7 +19,8 @@ const TURN_TIME: Duration = Duration::from_secs(1);
 struct WriteTurn<'a> {
     database: &'a Database,
     holder: LeaseHolder,
-    ranges: BTreeMap<NodeId, KeyRange>,
+    /// Where it holds them.
+    servers: Vec<ServerId>,
 }
 
 impl<'a> WriteTurn<'a> {
@@ -26,26 +30,26 @@ impl<'a> WriteTurn<'a> {
         ranges: BTreeMap<NodeId, KeyRange>,
         until: Duration,
     ) -> Result<WriteTurn<'a>, Error> {
-        let turn = WriteTurn { database, holder: database.trees().client().new_lease_holder(), ranges };
-        let rest = until.saturating_sub(database.trees().client().uptime());
-        wait_for_leases(database, turn.ranges.clone(), &turn.holder, TURN_TIME, rest)?;
+        let leases = leases_of(database, ranges)?;
+        let (client, servers) = (database.trees().client(), leases.keys().copied().collect());
+        let turn = WriteTurn { database, holder: client.new_lease_holder(), servers };
+        let rest = until.saturating_sub(client.uptime());
+        wait_for_leases(database, leases, &turn.holder, TURN_TIME, rest)?;
         Ok(turn)
     }
 
-    /// Notes a commit, which has released the leases at the servers of what it has written.
-    fn committed(&mut self, written: &BTreeMap<NodeId, KeyRange>) {
-        self.ranges.retain(|root, _| written.keys().all(|other| other.server != root.server));
+    /// Notes a commit, which has released the leases at the servers that it was sent to.
+    fn committed(&mut self, transaction: &Transaction<'_>) {
+        let released = transaction.inner.committed_at();
+        self.servers.retain(|server| !released.contains(server));
     }
 }
 
 impl Drop for WriteTurn<'_> {
     fn drop(&mut self) {
-        let mut released = None;
-        for root in self.ranges.keys() {
-            if released.replace(root.server) != Some(root.server) {
-                // If the server misses this, the leases expire.
-                let _ = block_on(self.database.trees().client().release(root.server, &self.holder));
-            }
+        for server in &self.servers {
+            // If the server misses this, the leases expire.
+            let _ = block_on(self.database.trees().client().release(*server, &self.holder));
         }
     }
 }
@@ -66,8 +70,8 @@ pub(crate) fn retry_write<T>(
         let error = match act(&mut transaction) {
             Err(error @ Error::Leased(_)) => error,
             outcome => {
-                if let (Ok(_), Some(turn), true) = (&outcome, &mut turn, transaction.has_sent_commit()) {
-                    turn.committed(&transaction.inner.touched());
+                if let (Ok(_), Some(turn)) = (&outcome, &mut turn) {
+                    turn.committed(&transaction);
                 }
                 if outcome.is_err() {
                     transaction.rollback();

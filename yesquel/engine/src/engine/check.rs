@@ -97,6 +97,17 @@ impl<'e> OperationCheck<'e> {
             WriteOperation::Reshape(new) => self.reshape(id, node, kind, new)?,
             WriteOperation::Drop => drop(self.made.insert(id, None)),
             WriteOperation::Adopt { floor, items } => self.adopt(id, node, floor, items)?,
+            // It may have been collected, at another time than after a restart, unless the transaction
+            // itself creates it.
+            WriteOperation::Set(_) if kind == NodeKind::Value && !self.made.contains_key(&id) => {
+                return Err(Refusal::Unfit(id).into());
+            }
+            // An inner node has a child for each key: the node was split since the transaction read it.
+            WriteOperation::Unlink { key }
+                if self.shape(id, node).is_some_and(|(_, fence)| *fence.low == *key) =>
+            {
+                return Err(Refusal::from(Conflict::Node { node: id }).into());
+            }
             _ => {}
         }
         Ok(())

@@ -53,9 +53,10 @@ impl Node {
         !self.is_gone(readable) || self.is_prepared()
     }
 
-    /// The cells within its fence.
+    /// The cells within its fence: none if it was dropped. What was outside may have been collected by
+    /// other rules before.
     fn within(&self) -> Range<usize> {
-        self.shape().map_or(0..self.cells.len(), |shape| self.cells.covered(&shape.fence))
+        self.shape().map_or(0..0, |shape| self.cells.covered(&shape.fence))
     }
 
     /// Collects what no readable snapshot sees, and passes long values among it to `gone`. Returns

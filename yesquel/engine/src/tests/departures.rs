@@ -6,7 +6,10 @@ use crate::Now;
 use yesquel_model::{
     Conflict, DepartedContent, KeyRange, LocalId, NodeId, Refusal, ServerId, StayReason, Timestamp,
 };
-use yesquel_wire::{Decision, Expect, NodeOperation, Operations, Reply, Request, WriteOperation};
+use yesquel_wire::{
+    Answer, ByteWriter, Decision, Expect, NodeOperation, Operations, Question, Questions, Reply, Request,
+    Scan, WriteOperation,
+};
 
 /// The node at another group that adopts the lower half.
 const TARGET: fn() -> NodeId = || NodeId { server: ServerId(1), local: LocalId(77), ..node(0) };
@@ -36,7 +39,12 @@ impl Server {
     }
 
     /// Returns why a commit is refused at a snapshot.
-    fn refused_at(&mut self, number: u64, snapshot: Timestamp, operations: &[NodeOperation<'_>]) -> Refusal {
+    pub(super) fn refused_at(
+        &mut self,
+        number: u64,
+        snapshot: Timestamp,
+        operations: &[NodeOperation<'_>],
+    ) -> Refusal {
         let bytes = Operations::encode(operations);
         let operations = Operations::decode(&bytes).unwrap();
         let (snapshot, seen) = (Some(snapshot), Timestamp::ZERO);
@@ -110,6 +118,32 @@ fn a_move_needs_its_own_departure() {
     assert_eq!(another, Err(StayReason::Unfit));
     server.engine.end_departure(node(5));
     assert!(server.engine.begin_departure(server.now, node(5), &[(low(), other)]).is_ok());
+}
+
+/// A parent at another group may lead to a node before the node's group knows that it adopts the keys.
+#[test]
+fn reads_wait_for_an_undecided_adoption() {
+    let mut server = Server::new();
+    let create = WriteOperation::Create(new(KeyRange::from(*b"m")));
+    server.committed(2, &[of(5, create)]);
+    let adopt = WriteOperation::Adopt { floor: Timestamp::ZERO, items: &[] };
+    let adoption = [of(5, WriteOperation::Reshape(new(KeyRange::all()))), of(5, adopt)];
+    let at = server.prepared(3, &adoption);
+    let lookup = server.lookup(5, b"b");
+    let near = Some((*b"b").into());
+    let mut bytes = Vec::new();
+    let scan = Scan { near, ..Scan::all() }.into();
+    Question::Scan { node: node(5), scan }.write(&mut ByteWriter(&mut bytes));
+    let questions = Questions::decode(&bytes).unwrap();
+    let scan = server.send(&Request::Read { snapshot: None, seen: Timestamp::ZERO, questions });
+    assert_eq!(server.answers(), []);
+    let answers = server.decide(3, Decision::Commit(at));
+    for request in [lookup, scan] {
+        let (_, bytes) = answers.iter().find(|(answered, _)| *answered == request).unwrap();
+        let Reply::Answers { answers, .. } = Reply::decode(bytes).unwrap() else { panic!("{bytes:?}") };
+        let answer = answers.iter().next().unwrap();
+        assert!(matches!(answer, Answer::Absent | Answer::Cells(_)), "{answer:?}");
+    }
 }
 
 #[test]

@@ -83,7 +83,8 @@ impl ServerLaws {
         };
         assert!(!self.refused.contains(&txn), "server {at} takes {txn} after it has refused it");
         assert!(birth >= horizon, "server {at} takes {txn}, which was born below its horizon");
-        let Some(own) = self.asked.values().find(|asked| asked.txn == txn) else { return };
+        let own = self.asked.values().filter(|asked| asked.txn == txn);
+        let Some(own) = own.min_by_key(|asked| asked.arrival) else { return };
         let is_overtaken = |other: &&AskedVote| {
             other.waits
                 && other.txn != txn
@@ -123,11 +124,14 @@ impl ServerLaws {
 
     /// Notes a reply that leaves.
     pub(super) fn on_reply(&mut self, caller: Caller, reply: &[u8]) {
-        let asked = self.asked.remove(&(caller.request, caller.connection));
+        let decoded = Reply::decode(reply);
+        // The request may have been queued before its copy met another epoch.
+        let is_copy = matches!(decoded, Ok(Reply::Corrected(_)));
+        let asked = if is_copy { None } else { self.asked.remove(&(caller.request, caller.connection)) };
         let in_order = asked.as_ref().map(|asked| asked.waits);
         let was_refused = asked.as_ref().is_some_and(|asked| self.refused.contains(&asked.txn));
         self.paths.on_reply(reply, in_order, was_refused);
-        match Reply::decode(reply) {
+        match decoded {
             Ok(Reply::Answers { snapshot: at, .. } | Reply::Committed(at) | Reply::Voted(at)) => {
                 self.given = self.given.max(at);
             }
@@ -138,9 +142,10 @@ impl ServerLaws {
         }
     }
 
-    /// The connection on which a prepare came that may be queued.
-    pub(super) fn connection_of(&self, txn: TxnId) -> Option<u64> {
-        self.asked.values().find(|asked| asked.txn == txn && asked.waits).map(|asked| asked.connection)
+    /// The connections on which a prepare came that may be queued.
+    pub(super) fn connections_of(&self, txn: TxnId) -> impl Iterator<Item = u64> {
+        let of_txn = self.asked.values().filter(move |asked| asked.txn == txn && asked.waits);
+        of_txn.map(|asked| asked.connection)
     }
 
     /// Notes a start: it begins above all timestamps that were given out, unless those do not wait for

@@ -12,16 +12,14 @@ use yesquel_client::Client;
 use yesquel_model::ServerId;
 use yesquel_node::MaintenanceStep;
 use yesquel_simulation::{
-    Application, Cluster, EventCounts, InjectedFault, LocalTransport, Network, SERVERS_MAX, SharedCluster,
-    TASKS, TASKS_PER_PROCESS, TaskFuture, run,
+    Application, Cluster, EventCounts, InjectedFault, LocalTransport, Network, OBSERVER, SERVERS_MAX,
+    SharedCluster, TASKS_PER_PROCESS, TaskFuture, run,
 };
 use yesquel_tree::{Tree, Trees, ValuePlacement, WatchLimits};
 
 /// Limits of a process that soon has as many watched leaves as it may.
 const FEW_WATCHES: WatchLimits =
     WatchLimits { bytes_max: 2_000, leaves_max: 3, kept_for: Duration::from_millis(300), reads_max: 64 };
-/// The observer's number among the tasks.
-const OBSERVER: usize = TASKS;
 
 const _: () = assert!(PERMANENT < SLOTS);
 

@@ -127,12 +127,15 @@ impl SqlSession {
     /// transaction whose writes were rolled back to a savepoint sends none.
     pub(super) fn lease_committed(&mut self) {
         let Some(open) = &mut self.open else { return };
-        let is_sent = open.with_dependent_mut(|_, running| {
-            running.as_ref().is_some_and(|transaction| transaction.has_sent_commit())
+        let held = &mut self.leases.held;
+        open.with_dependent_mut(|_, running| {
+            let sent = running.as_ref().filter(|transaction| transaction.has_sent_commit());
+            if let Some(transaction) = sent
+                && let Some((lease, _)) = held.take()
+            {
+                lease.committed(transaction);
+            }
         });
-        if let Some((lease, _)) = self.leases.held.take_if(|_| is_sent) {
-            lease.committed(&self.written);
-        }
     }
 
     /// Commits. Waits for leases of others for `wait` at most.
@@ -180,7 +183,7 @@ impl SqlSession {
     fn lease_written(&mut self, wait: Duration, held_before: bool) -> Result<(), ResultCode> {
         let _waits = self.waits();
         let SqlSession { open, leases, .. } = self;
-        let (Some(open), Some((lease, _))) = (open, &leases.held) else { return Err(ResultCode::BUSY) };
+        let (Some(open), Some((lease, _))) = (open, &mut leases.held) else { return Err(ResultCode::BUSY) };
         let taken = open.with_dependent_mut(|_, running| {
             let running = running.as_ref();
             running.map_or(Ok(()), |transaction| lease.take_for(transaction, LEASE_TIME, wait))

@@ -55,7 +55,7 @@ fn votes(cluster: &Cluster) -> u64 {
     cluster.servers.iter().map(|server| server.status().commit_protocol.messages.prepares).sum()
 }
 
-fn requests(connection: &Connection) -> u64 {
+pub(crate) fn requests(connection: &Connection) -> u64 {
     trees(connection).costs().requests
 }
 

@@ -1,6 +1,10 @@
 //! Leaves of one table at several groups.
 
-use crate::{servers::Cluster, several_groups::other_process};
+use crate::{
+    place::round_trips,
+    servers::Cluster,
+    several_groups::{other_process, requests},
+};
 use rusqlite::Connection;
 use std::thread;
 use yesquel::{EngineSettings, LeafPlacement};
@@ -48,7 +52,8 @@ fn check(connection: &Connection, rows: i64) {
 fn a_table_is_read_and_written_at_all_groups() {
     let cluster = cluster();
     let connection = fill(&cluster);
-    let early = other_process(&cluster, 2);
+    // It is told of commits that it could miss where it reads first at another group.
+    let early = cluster.open(&[2], "shop", "consistency=strict");
     check(&early, ROWS);
     // Writers of one table, whose rows are at different groups.
     thread::scope(|scope| {
@@ -92,6 +97,61 @@ fn schema_changes_are_seen_at_all_groups() {
         assert_eq!(found.unwrap(), 2);
     }
     assert!(other.execute("UPDATE t SET n = 1 WHERE id = 599", []).is_err());
+}
+
+/// A write at any group guards the schema there: a read and a commit in one phase.
+#[test]
+fn a_row_at_any_group_is_updated_in_two_requests() {
+    let cluster = cluster();
+    drop(fill(&cluster));
+    let connection = other_process(&cluster, 2);
+    let mut update = connection.prepare("UPDATE t SET n = n + 1 WHERE id = ?1").unwrap();
+    let mut pass = || {
+        let before = requests(&connection);
+        (0..ROWS).for_each(|id| assert_eq!(update.execute([id]).unwrap(), 1));
+        requests(&connection) - before
+    };
+    // The first passes learn where the leaves are, of which some may still be split.
+    let passes: Vec<u64> = (0..10).map(|_| pass()).collect();
+    assert!(passes.contains(&(2 * ROWS as u64)), "{passes:?}");
+}
+
+/// The rows of an index's entries are at any groups, which are asked together.
+#[test]
+fn rows_of_index_entries_are_read_in_one_round_trip() {
+    let cluster = cluster();
+    drop(fill(&cluster));
+    let connection = other_process(&cluster, 2);
+    let sql = "SELECT sum(n), count(*) FROM (SELECT n FROM t INDEXED BY by_name WHERE name >= ?1 LIMIT 8)";
+    let mut select = connection.prepare(sql).unwrap();
+    let mut pass = || {
+        let before = round_trips(&connection);
+        for row in 0..ROWS - 8 {
+            let name = format!("name {row:04}");
+            let found: (i64, i64) = select.query_row([name], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+            assert_eq!(found, (0, 8));
+        }
+        round_trips(&connection) - before
+    };
+    // The entries are in one to three leaves. The first passes learn where leaves are.
+    let passes: Vec<u64> = (0..3).map(|_| pass()).collect();
+    assert!(passes.iter().any(|trips| *trips < 4 * (ROWS as u64 - 8)), "{passes:?}");
+}
+
+/// The schema of a table is guarded at whatever group its rows are written.
+#[test]
+fn writes_by_an_outdated_schema_fail_at_all_groups() {
+    let cluster = cluster();
+    let connection = fill(&cluster);
+    let other = other_process(&cluster, 2);
+    for (number, id) in [0, 100, 300, 500, ROWS - 1].into_iter().enumerate() {
+        other.execute_batch("BEGIN").unwrap();
+        assert_eq!(other.execute("UPDATE t SET n = n + 1 WHERE id = ?1", [id]).unwrap(), 1);
+        connection.execute_batch(&format!("CREATE TABLE u{number}(x)")).unwrap();
+        let error = other.execute_batch("COMMIT").unwrap_err();
+        assert_eq!(error.sqlite_error_code(), Some(rusqlite::ErrorCode::DatabaseBusy), "{error}");
+        other.execute_batch("ROLLBACK").unwrap();
+    }
 }
 
 /// The nodes of a dropped table go at all groups.

@@ -82,7 +82,8 @@ void yqTestAddress(sqlite3_vfs *pVfs, int flags, const char **pzName, const char
   /* The scripts copy files of open databases, so commits must be in the files.
   ** A sync is cheap, as the folders are in memory. */
   static const char zFolderParameters[] = "\0durability\0sync\0\0\0\0";
-  static const char zServerParameters[] = "\0placement\0tables\0\0\0\0";
+  /* Scripts with several clients tell one what another has committed. */
+  static const char zServerParameters[] = "\0placement\0tables\0consistency\0strict\0\0\0\0";
   const int isTemp = SQLITE_OPEN_MEMORY|SQLITE_OPEN_TEMP_DB|SQLITE_OPEN_TRANSIENT_DB;
   const char *zFolders = getenv("YESQUEL_TEST_FOLDERS");
   const char *zName = *pzName;

@@ -10,7 +10,7 @@ use crate::{
     split::Split,
     write::BufferedWrite,
 };
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 use yesquel_client::{CommitError, StagedWrites, Writes};
 use yesquel_model::{Conflict, Key, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, limits};
 use yesquel_transport::Transport;
@@ -70,6 +70,9 @@ impl<T: Transport> TreeTransaction<'_, T> {
             let (server, operation, refusal) = match outcome {
                 Ok(at) => {
                     self.has_sent_commit.set(!writes.is_empty());
+                    if self.lease.is_some() {
+                        self.committed_at.get_or_init(|| writes.servers().collect());
+                    }
                     return Ok(at);
                 }
                 Err(CommitError::Refused { server, operation, refusal }) => (server, operation, refusal),
@@ -244,6 +247,15 @@ impl<T: Transport> TreeTransaction<'_, T> {
                 goals.push(Addressed { root: *root, key: Cow::Borrowed(key), leaf });
             }
         }
+        for GuardAtAny { copies, preferred, range } in &self.guards_at_any {
+            let is_written = |copy: &NodeId| goals.iter().any(|goal| goal.leaf.server == copy.server);
+            let written = std::iter::once(preferred).chain(copies.iter()).copied().find(is_written);
+            let root = written.unwrap_or(*preferred);
+            // Each consists of one leaf.
+            let leaf = found.get(root, &range.low).map_or(root, |(_, leaf)| *leaf);
+            writes.push(&NodeOperation { node: leaf, write: WriteOperation::Guard(range.clone()) });
+            goals.push(Addressed { root, key: Cow::Borrowed(&range.low), leaf });
+        }
         for DroppedTree { root, groups } in self.drops.iter().filter(|own| !self.is_bulk_loaded(own.root)) {
             let others = groups.iter().filter(|group| **group != root.server);
             let others = others.map(|group| NodeId { server: *group, local: LocalId::ALL, ..*root });
@@ -256,6 +268,16 @@ impl<T: Transport> TreeTransaction<'_, T> {
         splits.iter().flat_map(Split::operations).for_each(|operation| writes.push(&operation));
         (writes, goals)
     }
+}
+
+/// Guard of one of several trees with the same content.
+#[derive(Debug)]
+pub(super) struct GuardAtAny {
+    /// Their roots.
+    pub(super) copies: Arc<[NodeId]>,
+    /// The root of the one that is guarded if the transaction writes at none of their servers.
+    pub(super) preferred: NodeId,
+    pub(super) range: KeyRange,
 }
 
 /// Returns the number of operations of large values at a server, which come first.

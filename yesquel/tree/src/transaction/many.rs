@@ -4,7 +4,8 @@ use super::{CachedAnswer, TreeTransaction};
 use crate::{
     Tree, TreeError,
     cache::Goal,
-    search::{Fetched, PageRequest, check_key},
+    page::{Page, PageValue},
+    search::{Fetched, PageRequest, check_key, referred_key},
     stored::{LookupAnswer, StoredValue},
 };
 use yesquel_client::{ReadReply, RequestError, ServerQuestions};
@@ -14,6 +15,10 @@ use yesquel_wire::{Answer, Direction, Question, Scan};
 
 /// Questions of one message: their answers are far shorter than a message may be.
 const QUESTIONS_MAX: usize = 256;
+
+/// Number of entries that the values of one page refer to and that are fetched with it from other
+/// servers.
+const FOLLOWED_MAX: usize = 1_024;
 
 /// Questions in messages, by server, and where their answers go.
 struct Batches<'k> {
@@ -135,6 +140,41 @@ impl<T: Transport> TreeTransaction<'_, T> {
             }
             Ok(())
         })
+    }
+
+    /// Fetches the entries of another tree that the values of a page refer to, if they did not come with
+    /// it because they are at other servers. All servers are asked in parallel.
+    pub(super) async fn follow_elsewhere(&mut self, other: Tree, page: &Page) -> Result<(), TreeError> {
+        let mut batches = Batches::new(QUESTIONS_MAX);
+        let mut asked = Vec::new();
+        for at in 0..page.cells.len() {
+            let PageValue::Whole(value) = page.cells.value(at) else { continue };
+            let Some(key) = referred_key(value) else { continue };
+            // It came along.
+            if self.pages.single(other.root, key).is_some() {
+                continue;
+            }
+            if let CachedAnswer::Leaf(leaf) = self.known(other, key) {
+                batches.push(leaf.server, Question::Lookup { node: leaf, key }, asked.len());
+                asked.push(key);
+            }
+            if asked.len() == FOLLOWED_MAX {
+                break;
+            }
+        }
+        let replies = self.read_batches(&batches).await?;
+        let mut singles = Vec::with_capacity(asked.len());
+        batches.answers(&replies, |place, answer| {
+            match LookupAnswer::of(answer).ok_or(RequestError::UnexpectedAnswer)? {
+                LookupAnswer::Absent => singles.push((asked[place].into(), None)),
+                LookupAnswer::Stored(stored) => singles.push((asked[place].into(), Some(stored))),
+                // It is read by itself, which finds its leaf.
+                LookupAnswer::Moved(_) => {}
+            }
+            Ok(())
+        })?;
+        self.pages.keep_singles(other.root, singles);
+        Ok(())
     }
 
     async fn read_batches(&mut self, batches: &Batches<'_>) -> Result<Vec<ReadReply>, TreeError> {

@@ -222,7 +222,7 @@ fn leases_of_several_groups_are_taken_at_once_or_in_turns() {
     transaction.put(maps[1], b"k", b"v").unwrap();
     let before = sent();
     transaction.try_commit().unwrap();
-    lease.committed(&maps[1..2]);
+    lease.committed(&transaction);
     assert_eq!((sent().0 - before.0, sent().1 - before.1), (1, 3));
     waiting.take(second, second).unwrap();
     let mut transaction = database.begin();
