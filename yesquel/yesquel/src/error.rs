@@ -163,7 +163,7 @@ pub enum Error {
     )]
     NoDirectory,
     /// A machine cannot host so many groups.
-    #[error("--groups {0}: a machine hosts from 1 to {most} groups", most = yesquel_server::GROUPS_MAX)]
+    #[error("--groups {0}: a machine hosts from 1 to {most} groups, whose numbers are at most 65535", most = yesquel_server::GROUPS_MAX)]
     GroupCount(u16),
     /// The machine was started again while this process runs.
     #[error(

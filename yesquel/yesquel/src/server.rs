@@ -270,7 +270,8 @@ impl Server {
         listen: ListenOptions,
         time: impl Time + Clone + 'static,
     ) -> Result<Server, Error> {
-        if !(1..=GROUPS_MAX).contains(&listen.groups) {
+        let last = settings.server.0.checked_add(listen.groups.saturating_sub(1));
+        if !(1..=GROUPS_MAX).contains(&listen.groups) || last.is_none() {
             return Err(Error::GroupCount(listen.groups));
         }
         let peers = listen.peer_access()?;

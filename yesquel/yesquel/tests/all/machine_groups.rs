@@ -182,9 +182,10 @@ fn a_client_has_one_connection_to_a_machine_with_several_groups() {
 
 #[test]
 fn numbers_of_groups_outside_the_limits_are_refused() {
-    for groups in [0, GROUPS_MAX + 1] {
+    for (server, groups) in [(0, 0), (0, GROUPS_MAX + 1), (u16::MAX, 2)] {
         let listen = ListenOptions { groups, ..ListenOptions::default() };
-        let started = Server::start(None, EngineSettings::default(), LogOptions::default(), listen);
+        let settings = EngineSettings { server: ServerId(server), ..EngineSettings::default() };
+        let started = Server::start(None, settings, LogOptions::default(), listen);
         assert!(matches!(started, Err(Error::GroupCount(count)) if count == groups), "{started:?}");
     }
 }
@@ -401,8 +402,6 @@ fn snapshots_are_held_at_all_groups_of_a_machine() {
     while server.statuses().iter().any(|status| status.snapshots.holders == 0) {
         thread::yield_now();
     }
-    let held = server.statuses().iter().map(|status| status.snapshots.holders).collect::<Vec<_>>();
-    assert_eq!(held, [1, 1]);
     put_in_all(&database, &maps, b"second");
     assert_eq!(reader.get(maps[1], b"key").unwrap().as_deref(), Some(&b"first"[..]));
     drop(reader);
