@@ -33,6 +33,9 @@ use yesquel_tree::{TreeError, Trees};
 /// Time in milliseconds for which the home group waits for clocks of other machines.
 const HOME_WAIT_MS: u64 = 1_000;
 
+/// Pause before numbers of further groups are asked for again.
+const GROW_AGAIN: Duration = Duration::from_secs(1);
+
 /// Pause before databases are moved to the catalog of the cluster again.
 const ADOPT_AGAIN: Duration = Duration::from_secs(1);
 
@@ -141,7 +144,7 @@ impl Host {
             }
             // The numbers of further groups come from the home group, which must serve for that.
             let host = Host::around(groups.clone(), settings, peers, is_waited_for)?;
-            let grown = host.grow(count, peers)?;
+            let grown = host.grow_when_served(count, peers)?;
             drop(host);
             let own: Vec<ServerId> = groups.iter().map(EmbeddedServer::server).collect();
             groups.extend(machine.add_groups(&lacking(&path, &own, &grown)?)?);
@@ -234,6 +237,23 @@ impl Host {
             }
         }
         Ok(host)
+    }
+
+    /// Like [`grow`](Self::grow). A wrong clock does not end the process: it waits until the clock is right,
+    /// or the server is to stop.
+    fn grow_when_served(&self, count: usize, peers: &PeerAccess) -> Result<Vec<GrownGroup>, Error> {
+        let (_guard, mut has_told) = (peers.ending.cancel_calls(), false);
+        loop {
+            match self.grow(count, peers) {
+                Err(error @ Error::ClockDiffers(_)) if !peers.ending.is_set() => {
+                    if !std::mem::replace(&mut has_told, true) {
+                        tracing::warn!(%error, "the machine gets no further groups until its clock is right");
+                    }
+                    peers.ending.pause(GROW_AGAIN);
+                }
+                grown => return grown,
+            }
+        }
     }
 
     /// Takes numbers for further groups of the home group's machine until it has so many.

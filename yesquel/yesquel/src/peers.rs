@@ -65,6 +65,8 @@ pub(crate) struct PeerAccess {
     pub(crate) placement: LeafPlacement,
     /// Whether the server has sockets, so that other machines may join it.
     pub(crate) has_sockets: bool,
+    /// Interrupts the start.
+    pub(crate) ending: StopFlag,
 }
 
 impl PeerAccess {

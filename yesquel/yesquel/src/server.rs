@@ -213,7 +213,8 @@ impl ListenOptions {
             peer_signers: None,
         })?;
         let (secrets, placement) = (Arc::new(secrets), self.placement);
-        Ok(PeerAccess { servers, secrets, placement, has_sockets: true })
+        let ending = self.ending.clone();
+        Ok(PeerAccess { servers, secrets, placement, has_sockets: true, ending })
     }
 
     /// Checks that a server reachable from other machines authenticates and encrypts.
