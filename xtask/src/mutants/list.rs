@@ -613,7 +613,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "schema_not_guarded",
         rule: "sql.md, schemas: a write guards the schema by which it was made",
-        file: "yesquel/sqlite/src/session.rs",
+        file: "yesquel/sqlite/src/schema.rs",
         find: "written.iter().filter(|cookies| !changed.contains(cookies)) {",
         replace: "written.iter().filter(|cookies| !MUTANT && !changed.contains(cookies)) {",
         simulation: "sql-cluster",

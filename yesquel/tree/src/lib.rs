@@ -11,6 +11,7 @@ mod counters;
 mod cursor;
 mod departure;
 mod gap;
+mod guard;
 mod large;
 mod numbers;
 mod page;

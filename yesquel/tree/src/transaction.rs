@@ -11,6 +11,7 @@ use crate::{
     bulk_load::{BulkLoads, empty_range_from},
     cache::Goal,
     gap::Gaps,
+    guard::GuardAtAny,
     page::{Page, PageCells, PageValue},
     pages::Pages,
     reads::Reads,
@@ -20,7 +21,6 @@ use crate::{
     watched::WatchUse,
     write::BufferedWrite,
 };
-use commit::GuardAtAny;
 use std::{
     cell::{Cell, OnceCell},
     collections::BTreeMap,

@@ -6,11 +6,12 @@ use crate::{
     Tree, TreeError,
     attributes::encode_groups,
     cache::{Goal, Guess},
+    guard::GuardAtAny,
     large::{LargeValues, PlacedValue, operations_of},
     split::Split,
     write::BufferedWrite,
 };
-use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap};
 use yesquel_client::{CommitError, StagedWrites, Writes};
 use yesquel_model::{Conflict, Key, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, limits};
 use yesquel_transport::Transport;
@@ -268,16 +269,6 @@ impl<T: Transport> TreeTransaction<'_, T> {
         splits.iter().flat_map(Split::operations).for_each(|operation| writes.push(&operation));
         (writes, goals)
     }
-}
-
-/// Guard of one of several trees with the same content.
-#[derive(Debug)]
-pub(super) struct GuardAtAny {
-    /// Their roots.
-    pub(super) copies: Arc<[NodeId]>,
-    /// The root of the one that is guarded if the transaction writes at none of their servers.
-    pub(super) preferred: NodeId,
-    pub(super) range: KeyRange,
 }
 
 /// Returns the number of operations of large values at a server, which come first.
