@@ -64,6 +64,14 @@ pub enum Error {
     /// Another client holds a [lease](crate::Lease) there: wait and retry.
     #[error("{0}")]
     Leased(Refusal),
+    /// A new server has the number of a group that a machine of the cluster hosts.
+    #[error("group {group} is at {place}: start the server with another number (--server)")]
+    GroupTaken {
+        /// The number.
+        group: u16,
+        /// The machine's address.
+        place: String,
+    },
     /// A new server with peers joins the cluster of the one with the lowest number, which does not
     /// answer.
     #[error("a new server joins the cluster of server {server}, which must be started first: {error}")]

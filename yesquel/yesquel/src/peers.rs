@@ -125,6 +125,9 @@ pub(crate) fn founded(
                     let (address, before) = (address.clone(), *founder);
                     return Err(ConnectError::Another { address, before, now }.into());
                 }
+                if connection.servers().any(|group| group == own) {
+                    return Err(Error::GroupTaken { group: own.0, place: address.to_string() });
+                }
                 return Ok(Some(connection.membership()));
             }
             Err(error) if error.is_final() || Instant::now() >= until => {

@@ -191,6 +191,26 @@ fn numbers_of_groups_outside_the_limits_are_refused() {
 }
 
 #[test]
+fn a_new_server_has_no_number_of_a_group_of_another_machine() {
+    let place = Place::new();
+    let _first = place.start("a", 3);
+    let start = |number| {
+        let peers = PeerOptions {
+            servers: vec![(ServerId(0), place.address("a"))],
+            credential: Some(CREDENTIAL.into()),
+            ..PeerOptions::default()
+        };
+        let addresses = vec![place.address("b")];
+        let listen = ListenOptions { addresses, peers, ..ListenOptions::default() };
+        let settings = EngineSettings { server: ServerId(number), ..EngineSettings::default() };
+        Server::start(Some(&place.path("b")), settings, LogOptions::default(), listen)
+    };
+    let taken = start(2);
+    assert!(matches!(taken, Err(Error::GroupTaken { group: 2, .. })), "{taken:?}");
+    assert_eq!(hosted(&start(3).unwrap()), [3]);
+}
+
+#[test]
 fn the_groups_of_a_folder_start_again_and_more_of_them() {
     let place = Place::new();
     let server = place.start("a", 1);
