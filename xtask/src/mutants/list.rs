@@ -230,7 +230,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "report_before_durable",
         rule: "cluster/commit.md, reports: those that are not listed have ended, durably",
-        file: "yesquel/node/src/core.rs",
+        file: "yesquel/node/src/core/reports.rs",
         find: "self.durability.is_none() || lsn <= self.synced;",
         replace: "MUTANT || self.durability.is_none() || lsn <= self.synced;",
         simulation: "accounts",
