@@ -281,8 +281,7 @@ impl<'a> Catalog<'a> {
             let key = group_key(*group);
             let entry = transaction.get_near(self.tree(), &key).await?;
             let entry: Option<GroupEntry> = entry.map(|value| decode(&value)).transpose()?;
-            // A new one may never have a folder.
-            if entry.is_some_and(|entry| entry.state != GroupState::Serving) {
+            if entry.is_some_and(|entry| entry.state == GroupState::Retired) {
                 return Err(Error::NoGroup(group.0));
             }
             transaction.guard(self.tree(), KeyRange::single(&key));

@@ -1,17 +1,16 @@
-//! The check of a tree: what it finds in trees that were damaged through the client's own
-//! operations, and that it finds nothing in others.
+//! The check of a tree: what it finds in damaged trees, and that it finds nothing in others.
 
-use yesquel_client::{Client, Writes};
+use yesquel_client::Client;
 use yesquel_embedded::EmbeddedServer;
-use yesquel_engine::{Engine, EngineSettings, SplitPlan};
-use yesquel_model::{KeyRange, LocalId, NodeId, ServerId};
+use yesquel_engine::{Engine, EngineSettings, LogRecord, SplitPlan};
+use yesquel_model::{KeyRange, LocalId, NodeId, ServerId, Timestamp, TxnId};
 use yesquel_server::WallTime;
 use yesquel_transport::block_on;
 use yesquel_tree::{
     NoDepartures, Splitter, Tree, TreeCheck, TreeCounts, TreeError, TreeFault, TreeTransaction, Trees,
 };
 use yesquel_wire::{
-    Answer, Attribute, Expect, NewNode, NodeKind, NodeOperation, OWNER_ATTRIBUTE, WriteOperation,
+    Answer, Attribute, Expect, NewNode, NodeKind, NodeOperation, OWNER_ATTRIBUTE, Operations, WriteOperation,
     status::NodeStatus,
 };
 
@@ -91,10 +90,15 @@ impl Place {
         node_of(nodes.iter().find(|status| status.children.contains(&id)).unwrap())
     }
 
+    /// Applies a write without the checks of a server, which would refuse most of these.
     fn write(&self, node: NodeId, write: WriteOperation<'_>) {
-        let mut writes = Writes::new();
-        writes.push(&NodeOperation { node, write });
-        block_on(self.trees.client().commit(None, &writes)).unwrap();
+        let bytes = Operations::encode(&[NodeOperation { node, write }]);
+        let operations = Operations::decode(&bytes).unwrap();
+        self.server.with_engine(|engine| {
+            let at = Timestamp(engine.last_timestamp().0 + 1);
+            let (txn, birth) = (TxnId { client: 2, number: at.0 }, at);
+            engine.replay(&LogRecord::Commit { txn, birth, at, staged: None, operations });
+        });
     }
 
     /// A transaction with a snapshot of now.
