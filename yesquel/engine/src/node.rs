@@ -305,7 +305,7 @@ impl Node {
             let first = self.first_child_after(write);
             let met = self.prepared.iter().find(|prepared| match &prepared.target {
                 WriteTarget::Attribute(_) | WriteTarget::Shape if moves => true,
-                // It may go.
+                // This may be the removal of the child.
                 WriteTarget::Key(key) if moves => first == Some(key),
                 _ if moves => false,
                 other => other.overlaps(&target),
@@ -314,7 +314,7 @@ impl Node {
                 return Err(Conflict::Prepared { node, by: prepared.txn }.into());
             }
         }
-        // It has gone since the transaction read the node.
+        // Another transaction has removed the child since this one read the node.
         if self.first_child_after(write).is_some_and(|key| !self.has(key)) {
             return Err(Conflict::Node { node }.into());
         }

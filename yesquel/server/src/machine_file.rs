@@ -274,7 +274,7 @@ mod tests {
         check_text(&file);
     }
 
-    /// Earlier releases refuse the folder, of which they would serve one group.
+    /// An earlier release would serve one group of the folder, so its format is another one.
     #[test]
     fn several_groups_are_another_format() {
         let file = MachineFile::of_new_cluster(ServerId(0), 3).unwrap();

@@ -69,7 +69,7 @@ impl AnyTransport {
                 match (own, &machine.sockets) {
                     (Some(own), _) => Way::Embedded(own),
                     (None, Some(sockets)) => Way::Sockets(sockets),
-                    // It says that there is no such group.
+                    // The first group answers `WrongGroup`.
                     (None, None) => Way::Embedded(&machine.first),
                 }
             }

@@ -97,8 +97,8 @@ impl<'e> OperationCheck<'e> {
             WriteOperation::Reshape(new) => self.reshape(id, node, kind, new)?,
             WriteOperation::Drop => drop(self.made.insert(id, None)),
             WriteOperation::Adopt { floor, items } => self.adopt(id, node, floor, items)?,
-            // It may have been collected, at another time than after a restart, unless the transaction
-            // itself creates it.
+            // The piece may have been collected, and at another time than after a restart, unless the
+            // transaction itself creates it.
             WriteOperation::Set(_) if kind == NodeKind::Value && !self.made.contains_key(&id) => {
                 return Err(Refusal::Unfit(id).into());
             }

@@ -53,8 +53,8 @@ impl Node {
         !self.is_gone(readable) || self.is_prepared()
     }
 
-    /// The cells within its fence: none if it was dropped. What was outside may have been collected by
-    /// other rules before.
+    /// The cells within its fence: none if it was dropped. Before that, cells beyond the fence may have
+    /// been collected by the rule for these; the same rule for all keeps the state independent of that.
     fn within(&self) -> Range<usize> {
         self.shape().map_or(0..0, |shape| self.cells.covered(&shape.fence))
     }

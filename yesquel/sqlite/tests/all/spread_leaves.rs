@@ -52,7 +52,7 @@ fn check(connection: &Connection, rows: i64) {
 fn a_table_is_read_and_written_at_all_groups() {
     let cluster = cluster();
     let connection = fill(&cluster);
-    // It is told of commits that it could miss where it reads first at another group.
+    // With `session` a read could miss a commit of another client at another group.
     let early = cluster.open(&[2], "shop", "consistency=strict");
     check(&early, ROWS);
     // Writers of one table, whose rows are at different groups.
