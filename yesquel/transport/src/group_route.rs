@@ -10,8 +10,8 @@ const REPEATS_MAX: u32 = 8;
 /// Pause before a request is repeated although its sender knows no more than before. It doubles
 /// each time, to five seconds in all.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-/// Corrections without effect after which a sender forgets the epoch that it knows, which may be
-/// wrong.
+/// Corrections without effect after which a sender forgets the address and the epoch that it knows,
+/// which may be wrong.
 const USELESS_MAX: u32 = 4;
 
 /// What a sender knows of a group: its epoch, and where its leader is.
@@ -107,7 +107,13 @@ impl<A: PartialEq + FromStr> GroupRoute<A> {
         };
         self.useless = if knows_more { 0 } else { self.useless + 1 };
         if self.useless >= USELESS_MAX {
-            (self.epoch, self.term, self.useless) = (GroupEpoch::UNKNOWN, 0, 0);
+            // Of several requests at once, another one was corrected before: the epoch is right.
+            let confirms_epoch = matches!(correction,
+                Correction::WrongGroup(Some(location)) if location.epoch == self.epoch);
+            if !confirms_epoch {
+                (self.epoch, self.term) = (GroupEpoch::UNKNOWN, 0);
+            }
+            self.useless = 0;
             self.failed();
         }
         knows_more
@@ -198,6 +204,22 @@ mod tests {
         }
         assert!(!route.correct(&located(5, "moved"), true), "the machine there says so itself");
         route.failed();
+        assert_eq!(route.address().unwrap(), "first");
+    }
+
+    /// Requests that were sent at once with an old epoch are all corrected. If the sender forgot the
+    /// epoch, it would send the next ones without it, and none would ever be examined.
+    #[test]
+    fn an_epoch_that_is_confirmed_is_not_forgotten() {
+        let mut route = route();
+        assert!(route.correct(&located(6, "first"), true));
+        for _ in 0..4 * USELESS_MAX {
+            assert!(!route.correct(&located(6, "first"), true));
+            assert_eq!((route.destination().epoch, route.address().unwrap().as_str()), (at(6), "first"));
+        }
+        // A machine that names itself without serving the group is not asked for ever.
+        assert!(route.correct(&located(u64::MAX, "trap"), true));
+        assert!((0..USELESS_MAX).all(|_| !route.correct(&located(u64::MAX, "trap"), true)));
         assert_eq!(route.address().unwrap(), "first");
     }
 
