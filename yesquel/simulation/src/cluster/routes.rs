@@ -48,9 +48,12 @@ impl Cluster {
     /// A peer takes the correction of a request. Returns whether it knows more than before.
     pub(super) fn correct(&mut self, peer: usize, group: ServerId, correction: &Correction<'_>) -> bool {
         let server = usize::from(group.0);
-        let is_connected = self.open.contains_key(&(peer, server));
+        let (is_open, address) = (self.open.contains_key(&(peer, server)), self.servers[server].address);
         self.counts.corrections += 1;
-        self.route_of(peer, server).correct(correction, is_connected)
+        let route = self.route_of(peer, server);
+        // A link has left the connection to an address that its route does not name any more.
+        let is_connected = is_open && route.address() == Some(&address);
+        route.correct(correction, is_connected)
     }
 
     /// A server starts at another address the next time.
