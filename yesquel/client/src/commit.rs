@@ -3,7 +3,7 @@
 use crate::{Client, CommitError, RequestError, StagedWrites, Writes, unsettled::UnsettledCommit};
 use std::{future::poll_fn, pin::Pin, sync::Arc, task::Poll};
 use yesquel_model::{Conflict, Refusal, ServerId, Timestamp, TxnId};
-use yesquel_transport::{LossCause, LostCall, Transport};
+use yesquel_transport::{Attempt, LossCause, LostCall, Transport};
 use yesquel_wire::{
     Correction, Decision, Operations, Participants, Reply, Request, Staged, TransactionOutcome, Vote,
 };
@@ -114,7 +114,7 @@ impl<T: Transport> Client<T> {
     fn send_due(&self) {
         for (server, reply) in self.in_flight.take_corrections() {
             if let Some(correction) = Correction::of(&reply) {
-                self.transport.correct(server, &correction);
+                self.transport.correct(server, &correction, Attempt::First);
             }
         }
         for (txn, server, request) in self.in_flight.take_due() {

@@ -24,7 +24,7 @@ use std::{
 };
 use yesquel_model::{ClusterMembership, GroupEpoch, ServerId, Timestamp};
 use yesquel_transport::{
-    HeartbeatSource, LostCall, ObjectCall, ReplyHandler, Transport, TransportObject, block_on,
+    Attempt, HeartbeatSource, LostCall, ObjectCall, ReplyHandler, Transport, TransportObject, block_on,
 };
 use yesquel_wire::{Correction, GroupLocation};
 
@@ -269,11 +269,11 @@ impl TransportObject for BlockingNetwork {
         }
     }
 
-    fn correct(&self, group: ServerId, correction: &Correction<'_>) -> bool {
+    fn correct(&self, group: ServerId, correction: &Correction<'_>, attempt: Attempt) -> bool {
         let has_learned = Arc::new(Mutex::new(false));
         let (given, correction) = (Arc::clone(&has_learned), OwnedCorrection::of(correction));
         let is_submitted = submit(Box::new(move |requests, _| {
-            *locked(&given) = requests.network.correct(group, &correction.borrowed());
+            *locked(&given) = requests.network.correct(group, &correction.borrowed(), attempt);
             requests.has_result = true;
         }));
         let is_done = is_submitted && own().is_some_and(|own| own.yield_to_simulation());

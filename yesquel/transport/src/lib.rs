@@ -8,7 +8,7 @@ mod socket;
 mod wait;
 mod watch_link;
 
-pub use group_route::{GroupRoute, repeat_corrected};
+pub use group_route::{Attempt, GroupRoute, repeat_corrected};
 pub use object::{ObjectCall, TransportObject};
 pub use socket::{
     Address, AddressError, Addresses, ConnectError, ConnectStep, DEFAULT_PORT, KnownCluster, SocketOptions,
@@ -137,9 +137,9 @@ pub trait Transport {
         false
     }
 
-    /// Takes the correction of a request to a group. Returns whether the transport knows more than
-    /// before of where the group is; the request can then be repeated at once.
-    fn correct(&self, _group: ServerId, _correction: &Correction<'_>) -> bool {
+    /// Takes the correction of a request to a group. Returns whether the transport knows more of where
+    /// the group is than when it sent the request, which can then be repeated at once.
+    fn correct(&self, _group: ServerId, _correction: &Correction<'_>, _attempt: Attempt) -> bool {
         false
     }
 
@@ -221,8 +221,8 @@ impl<'b, T: Transport> Transport for &'b T {
         (**self).can_watch(server)
     }
 
-    fn correct(&self, group: ServerId, correction: &Correction<'_>) -> bool {
-        (**self).correct(group, correction)
+    fn correct(&self, group: ServerId, correction: &Correction<'_>, attempt: Attempt) -> bool {
+        (**self).correct(group, correction, attempt)
     }
 
     fn pause(&self, time: Duration) -> impl Future<Output = ()> {

@@ -1,6 +1,6 @@
 //! A transport as an object, for programs with one of their own.
 
-use crate::{HeartbeatSource, LostCall, ReplyHandler};
+use crate::{Attempt, HeartbeatSource, LostCall, ReplyHandler};
 use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 use yesquel_model::{ClusterMembership, ServerId, Timestamp};
 use yesquel_wire::Correction;
@@ -21,7 +21,7 @@ pub trait TransportObject: fmt::Debug + Send + Sync {
 
     /// Takes the correction of a request to a group. Returns whether the transport has learned where
     /// the group is.
-    fn correct(&self, group: ServerId, correction: &Correction<'_>) -> bool;
+    fn correct(&self, group: ServerId, correction: &Correction<'_>, attempt: Attempt) -> bool;
 
     /// Waits before a request is repeated.
     fn pause(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;

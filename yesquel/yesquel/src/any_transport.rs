@@ -4,8 +4,8 @@ use std::{future::Future, sync::Arc, time::Duration};
 use yesquel_embedded::EmbeddedServer;
 use yesquel_model::{ServerId, Timestamp};
 use yesquel_transport::{
-    Address, HeartbeatSource, LostCall, ObjectCall, ReplyHandler, SeeEvent, SocketTransport, Transport,
-    TransportObject,
+    Address, Attempt, HeartbeatSource, LostCall, ObjectCall, ReplyHandler, SeeEvent, SocketTransport,
+    Transport, TransportObject,
 };
 use yesquel_wire::Correction;
 
@@ -185,11 +185,11 @@ impl Transport for AnyTransport {
         }
     }
 
-    fn correct(&self, group: ServerId, correction: &Correction<'_>) -> bool {
+    fn correct(&self, group: ServerId, correction: &Correction<'_>, attempt: Attempt) -> bool {
         match self.to(group) {
-            Way::Embedded(embedded) => embedded.correct(group, correction),
-            Way::Sockets(sockets) => sockets.correct(group, correction),
-            Way::Object(object) => object.correct(group, correction),
+            Way::Embedded(embedded) => embedded.correct(group, correction, attempt),
+            Way::Sockets(sockets) => sockets.correct(group, correction, attempt),
+            Way::Object(object) => object.correct(group, correction, attempt),
         }
     }
 

@@ -8,7 +8,7 @@ use std::{
 };
 use yesquel_client::{Client, CommitError, RequestError, Writes};
 use yesquel_model::{GroupEpoch, NodeId, ServerId, Timestamp, TreeId, TxnId};
-use yesquel_transport::{GroupRoute, LossCause, LostCall, ReplyHandler, Transport, block_on};
+use yesquel_transport::{Attempt, GroupRoute, LossCause, LostCall, ReplyHandler, Transport, block_on};
 use yesquel_wire::{
     Correction, Destination, Expect, GroupLocation, NodeOperation, Reply, Request, WriteOperation,
 };
@@ -98,8 +98,8 @@ impl Transport for Machines {
         self.decisions.set(self.decisions.get() + 1);
     }
 
-    fn correct(&self, group: ServerId, correction: &Correction<'_>) -> bool {
-        self.routes.borrow_mut()[usize::from(group.0)].correct(correction, true)
+    fn correct(&self, group: ServerId, correction: &Correction<'_>, attempt: Attempt) -> bool {
+        self.routes.borrow_mut()[usize::from(group.0)].correct(correction, attempt, true)
     }
 
     fn pause(&self, time: Duration) -> impl Future<Output = ()> {

@@ -10,7 +10,7 @@ use std::task::Waker;
 use yesquel_engine::{Caller, Now};
 use yesquel_model::{ServerId, Timestamp};
 use yesquel_node::{LOCAL_CONNECTION, PeerQuery};
-use yesquel_transport::{LossCause, LostCall, ReplyHandler};
+use yesquel_transport::{Attempt, LossCause, LostCall, ReplyHandler};
 use yesquel_wire::{ClientHeartbeat, Correction, Reply, Request};
 
 /// The connection number of a server's calls to itself.
@@ -364,7 +364,7 @@ impl Cluster {
             self.calls.remove(&call);
             if let (Ok(reply), true) = (reply, self.is_up(server, epoch)) {
                 if let Some(correction) = Correction::of(&reply) {
-                    self.correct(peer_of_server(server), content.group(), &correction);
+                    self.correct(peer_of_server(server), content.group(), &correction, Attempt::First);
                 }
                 match content {
                     PeerCallContent::Query(query) => self.on_peer_reply(server, &query, &reply),

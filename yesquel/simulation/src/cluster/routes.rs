@@ -3,7 +3,7 @@
 use super::{Cluster, peer_of_server};
 use crate::fault::SERVERS_MAX;
 use yesquel_model::{GroupEpoch, ServerId};
-use yesquel_transport::GroupRoute;
+use yesquel_transport::{Attempt, GroupRoute};
 use yesquel_wire::{Correction, Destination};
 
 impl Cluster {
@@ -46,14 +46,20 @@ impl Cluster {
     }
 
     /// A peer takes the correction of a request. Returns whether it knows more than before.
-    pub(super) fn correct(&mut self, peer: usize, group: ServerId, correction: &Correction<'_>) -> bool {
+    pub(super) fn correct(
+        &mut self,
+        peer: usize,
+        group: ServerId,
+        correction: &Correction<'_>,
+        attempt: Attempt,
+    ) -> bool {
         let server = usize::from(group.0);
         let (is_open, address) = (self.open.contains_key(&(peer, server)), self.servers[server].address);
         self.counts.corrections += 1;
         let route = self.route_of(peer, server);
         // A link has left the connection to an address that its route does not name any more.
         let is_connected = is_open && route.address() == Some(&address);
-        route.correct(correction, is_connected)
+        route.correct(correction, attempt, is_connected)
     }
 
     /// A server starts at another address the next time.

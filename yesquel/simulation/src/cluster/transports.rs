@@ -17,7 +17,8 @@ use std::{
 use yesquel_engine::Caller;
 use yesquel_model::{ClusterId, ClusterMembership, ServerId, Timestamp};
 use yesquel_transport::{
-    HeartbeatSource, LostCall, ReplyHandler, SeeEvent, Transport, WatchEvent, WatchLink, WatchRequest,
+    Attempt, HeartbeatSource, LostCall, ReplyHandler, SeeEvent, Transport, WatchEvent, WatchLink,
+    WatchRequest,
 };
 use yesquel_wire::{Correction, Reply, frame::Inbox};
 
@@ -180,8 +181,8 @@ impl Transport for Network {
         }
     }
 
-    fn correct(&self, group: ServerId, correction: &Correction<'_>) -> bool {
-        self.cluster.borrow_mut().correct(self.peer, group, correction)
+    fn correct(&self, group: ServerId, correction: &Correction<'_>, attempt: Attempt) -> bool {
+        self.cluster.borrow_mut().correct(self.peer, group, correction, attempt)
     }
 
     async fn pause(&self, time: Duration) {
@@ -299,8 +300,8 @@ impl Transport for LocalTransport {
         }
     }
 
-    fn correct(&self, group: ServerId, correction: &Correction<'_>) -> bool {
-        self.cluster.borrow_mut().correct(peer_of_server(self.server), group, correction)
+    fn correct(&self, group: ServerId, correction: &Correction<'_>, attempt: Attempt) -> bool {
+        self.cluster.borrow_mut().correct(peer_of_server(self.server), group, correction, attempt)
     }
 
     async fn pause(&self, time: Duration) {

@@ -7,7 +7,7 @@ use super::{
     lost_connection::LostConnection,
     watching::{WatchedServer, Watching},
 };
-use crate::{GroupRoute, LossCause, SeeEvent, wait::check_cancelled};
+use crate::{Attempt, GroupRoute, LossCause, SeeEvent, wait::check_cancelled};
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
@@ -180,11 +180,11 @@ impl ServerLink {
     }
 
     /// Takes the correction of a request. Returns whether the link knows more than before.
-    pub(super) fn correct(&self, correction: &Correction<'_>) -> bool {
+    pub(super) fn correct(&self, correction: &Correction<'_>, attempt: Attempt) -> bool {
         let mut state = self.state();
         let is_connected = state.connection.as_ref().is_some_and(|connection| !connection.is_closed());
         let before = state.route.address().cloned();
-        let knows_more = state.route.correct(correction, is_connected);
+        let knows_more = state.route.correct(correction, attempt, is_connected);
         state.destination = state.route.destination().encode();
         self.is_at_unix_socket.store(is_unix_socket(&state.route), Relaxed);
         let has_moved = state.route.address() != before.as_ref();

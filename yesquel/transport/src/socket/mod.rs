@@ -20,7 +20,8 @@ pub use address::{Address, AddressError, Addresses, DEFAULT_PORT};
 pub use connect_error::{ConnectError, ConnectStep, KnownCluster};
 
 use crate::{
-    HeartbeatSource, LostCall, OPENED_BEFORE_FORK, ReplyHandler, SeeEvent, Transport, wait::was_cancelled,
+    Attempt, HeartbeatSource, LostCall, OPENED_BEFORE_FORK, ReplyHandler, SeeEvent, Transport,
+    wait::was_cancelled,
 };
 use connection::ServerConnection;
 use lanes::{LANES, LaneGuard, Lanes};
@@ -460,13 +461,13 @@ impl Transport for SocketTransport {
         self.own_link(server).is_some_and(ServerLink::is_at_unix_socket)
     }
 
-    fn correct(&self, group: ServerId, correction: &Correction<'_>) -> bool {
+    fn correct(&self, group: ServerId, correction: &Correction<'_>, attempt: Attempt) -> bool {
         let links = &self.0.0.links;
         match (links.find(group), correction) {
-            (Some(link), _) => link.correct(correction),
+            (Some(link), _) => link.correct(correction, attempt),
             (None, Correction::WrongGroup(Some(location))) if location.group == group => {
                 let link = links.add(ServerLink::to_group(group, None));
-                link.correct(correction)
+                link.correct(correction, attempt)
             }
             (None, _) => false,
         }
