@@ -180,9 +180,19 @@ impl Collector for MachineMetrics {
             None,
             MetricType::Gauge,
         )?;
+        for clock in &status.peers.clocks {
+            let server = [("server", clock.server)];
+            ConstGauge::new(clock.ahead_ms).encode(clocks.encode_family(&server)?)?;
+        }
+        let mut ages = encoder.encode_descriptor(
+            "yesquel_peer_clock_age_milliseconds",
+            "Time since the clock of another server was compared: it grows while that cannot be reached",
+            None,
+            MetricType::Gauge,
+        )?;
         status.peers.clocks.iter().try_for_each(|clock| {
             let server = [("server", clock.server)];
-            ConstGauge::new(clock.ahead_ms).encode(clocks.encode_family(&server)?)
+            ConstGauge::new(clock.age_ms).encode(ages.encode_family(&server)?)
         })
     }
 }

@@ -181,9 +181,19 @@ fn log(status: &ServerStatus) -> String {
     }
 }
 
+/// Age of a comparison of clocks from which on it is shown, in milliseconds: the server cannot be reached.
+const CLOCK_AGE_MS_SHOWN: u64 = 2_000;
+
 /// Formats the clocks of other servers.
 fn peers(status: &ServerStatus) -> String {
-    let clock = |clock: &PeerClock| format!("server {}: {:+} ms", clock.server, clock.ahead_ms);
+    let clock = |clock: &PeerClock| {
+        let age = if clock.age_ms < CLOCK_AGE_MS_SHOWN {
+            String::new()
+        } else {
+            format!(" {} s ago", clock.age_ms / 1_000)
+        };
+        format!("server {}: {:+} ms{age}", clock.server, clock.ahead_ms)
+    };
     let clocks = status.peers.clocks.iter().map(clock).collect::<Vec<_>>().join(", ");
     match &status.peers.not_serving {
         Some(why) => format!("SERVES NOTHING: {why} ({clocks})"),

@@ -4,6 +4,7 @@
 use std::{collections::BTreeMap, fmt};
 use yesquel_engine::Now;
 use yesquel_model::ServerId;
+use yesquel_wire::status::PeerClock;
 
 /// Largest difference from the median of the clocks, in milliseconds. Two servers that serve
 /// differ by at most twice as much, which leaves room below the limit for timestamps of requests.
@@ -129,9 +130,13 @@ impl ClockWatch {
     }
 
     /// How far each peer's clock is ahead of the own one, by the last comparison.
-    pub(crate) fn offsets(&self, clocks: Now) -> impl Iterator<Item = (ServerId, i64)> {
+    pub(crate) fn offsets(&self, clocks: Now) -> impl Iterator<Item = PeerClock> {
         let own = base_ms(clocks);
-        self.comparisons.iter().map(move |(peer, known)| (*peer, known.base_ms.saturating_sub(own)))
+        self.comparisons.iter().map(move |(peer, known)| PeerClock {
+            server: peer.0,
+            ahead_ms: known.base_ms.saturating_sub(own),
+            age_ms: clocks.uptime_ms.saturating_sub(known.at_ms),
+        })
     }
 
     /// Takes a peer's wall clock, which arrived at `received` by the own clocks after a round trip.
@@ -290,6 +295,8 @@ mod tests {
             watch.compare(ServerId(peer), 10_000, 0, at(10_000, 50));
         }
         assert_eq!(watch.judge(at(10_100, 150)), ClockState::Agrees);
+        let known = |server, ahead_ms| PeerClock { server, ahead_ms, age_ms: 100 };
+        assert_eq!(watch.offsets(at(10_100, 150)).collect::<Vec<_>>(), [known(0, 0), known(1, 0)]);
         assert_eq!(watch.judge(at(3_610_150, 200)), ClockState::Differs { ahead_ms: HOUR_MS });
         assert_eq!(watch.judge(at(10_200, 250)), ClockState::Agrees);
     }

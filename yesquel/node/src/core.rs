@@ -177,8 +177,8 @@ impl GroupCore {
         self.watch.state()
     }
 
-    /// Returns how far each peer's clock is ahead of the own one, in milliseconds.
-    pub fn clock_offsets(&self) -> impl Iterator<Item = (ServerId, i64)> {
+    /// Returns how far each peer's clock is ahead of the own one.
+    pub fn clock_offsets(&self) -> impl Iterator<Item = PeerClock> {
         self.watch.offsets(self.clocks)
     }
 
@@ -532,10 +532,7 @@ impl GroupCore {
                 not_serving: Some(self.clock_state())
                     .filter(|state| !state.serves())
                     .map(|state| state.to_string()),
-                clocks: self
-                    .clock_offsets()
-                    .map(|(server, ahead_ms)| PeerClock { server: server.0, ahead_ms })
-                    .collect(),
+                clocks: self.clock_offsets().collect(),
             },
             requests: RequestStatus { wrong_group: self.locations.corrected, ..status.requests },
             ..status

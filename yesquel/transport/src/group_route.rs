@@ -17,6 +17,7 @@ const USELESS_MAX: u32 = 4;
 /// Which attempt a request was whose reply is a correction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attempt {
+    /// It was sent once.
     First,
     /// It was corrected before.
     Repeated,

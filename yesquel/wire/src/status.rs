@@ -328,6 +328,8 @@ pub struct PeerClock {
     pub server: u16,
     /// Milliseconds; negative: behind.
     pub ahead_ms: i64,
+    /// Time since the last comparison, in milliseconds.
+    pub age_ms: u64,
 }
 
 /// Requests since the start.
