@@ -19,9 +19,10 @@ impl Cluster {
         }
         let begins_us = match (running.core.records().is_empty(), running.sync_by_us) {
             _ if running.retry_at_us.is_some() => running.retry_at_us.unwrap_or(0),
+            // What a reply waits for may be written already.
+            _ if running.core.is_sync_wanted() => 0,
             (true, None) => return,
             (true, Some(by_us)) => by_us,
-            (false, _) if running.core.is_sync_wanted() => 0,
             (false, by_us) => running.pause_until_us.min(by_us.unwrap_or(u64::MAX)),
         };
         let (epoch, lsn) = (server.epoch, running.core.engine().lsn());
