@@ -183,6 +183,16 @@ impl SchemaCache {
         }
     }
 
+    /// Returns all copies of the schemas of which `written` has some: the one that a commit guards is at
+    /// any group which it writes.
+    pub(crate) fn copies_of(&self, written: &[Map]) -> Vec<Map> {
+        let copies = |cookies: &Map| match self.in_use().find(|copies| copies.all().contains(cookies)) {
+            Some(copies) => copies.all().to_vec(),
+            None => vec![*cookies],
+        };
+        written.iter().flat_map(copies).collect()
+    }
+
     /// Notes that one database fewer is in a transaction.
     pub(crate) fn leave(&mut self, SchemaIndex(which): SchemaIndex) {
         self.0.get_mut(which).into_iter().for_each(|known| known.users = known.users.saturating_sub(1));

@@ -554,7 +554,9 @@ impl<'a, T: Transport> TreeTransaction<'a, T> {
             let (low, high) = (writes.first_key_value()?.0, writes.last_key_value()?.0);
             Some((*root, KeyRange { low: low.clone(), ..KeyRange::single(high) }))
         });
-        let at_any = self.guards_at_any.iter().map(|guard| (&guard.preferred, &guard.range));
+        // Which copy is guarded depends on where the leaves are.
+        let at_any =
+            self.guards_at_any.iter().flat_map(|guard| guard.copies.iter().map(|copy| (copy, &guard.range)));
         let ranges =
             self.ranges.iter().map(|(root, range)| (root, range)).chain(self.guarded()).chain(at_any);
         let ranges = ranges.map(|(root, range)| (*root, range.clone()));

@@ -150,7 +150,7 @@ impl SqlSession {
     fn commit_in_turn(&mut self, wait: Duration) -> Result<(), ResultCode> {
         let (until, held_before) = (self.shared.uptime().saturating_add(wait), self.leases.held.is_some());
         loop {
-            match self.written.clone() {
+            match self.schemas.copies_of(&self.written) {
                 cookies if !cookies.is_empty() && self.leases.held.is_none() => {
                     let rest = until.saturating_sub(self.shared.uptime());
                     let lease = self.wait_for_lease(&cookies, rest)?;

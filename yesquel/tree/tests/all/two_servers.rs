@@ -4,7 +4,7 @@ use std::{cell::Cell, future::Future, sync::Arc, time::Duration};
 use yesquel_client::Client;
 use yesquel_embedded::EmbeddedServer;
 use yesquel_engine::{Engine, EngineSettings, Now};
-use yesquel_model::{ClusterMembership, Refusal, ServerId, Timestamp};
+use yesquel_model::{ClusterMembership, KeyRange, NodeId, Refusal, ServerId, Timestamp};
 use yesquel_server::Time;
 use yesquel_transport::{HeartbeatSource, LostCall, ReplyHandler, Transport, block_on};
 use yesquel_tree::{Splitter, Tree, TreeError, TreeTransaction, Trees};
@@ -301,4 +301,19 @@ fn an_end_is_kept_for_a_server_that_could_not_log_it() {
     // Its client decides anew.
     commit(3);
     assert!(commit(4) <= 2);
+}
+
+/// A transaction guards the copy at a group that it writes. Which one that is depends on where the leaves
+/// are, so that its leases must cover all copies: another client's may have them at other groups.
+#[test]
+fn leases_of_a_transaction_cover_all_copies_of_a_guard() {
+    let both = Both::new();
+    let trees = both.trees(1);
+    let copies = [0, 1].map(|server| block_on(trees.create(ServerId(server))).unwrap());
+    let roots: Arc<[NodeId]> = copies.map(Tree::root).into();
+    let range = KeyRange::single(b"schema");
+    let mut transaction = trees.begin();
+    transaction.guard_at_any(&roots, copies[0], range.clone());
+    let touched: Vec<_> = transaction.touched().into_iter().collect();
+    assert_eq!(touched, [(roots[0], range.clone()), (roots[1], range)]);
 }
