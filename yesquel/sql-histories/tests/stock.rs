@@ -7,8 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use yesquel_histories::{ConsistencyModel, ListOperation, RecordedTransaction, check};
 use yesquel_seeds::{Random, check_seeds};
 use yesquel_sql_histories::{
-    OperationNotes, SqlAct, compare_columns, compare_indexes, elements, first_schema, list_key, row_of, outcome_of,
-    run, run_all, table_of, take_back,
+    OperationNotes, SqlAct, compare_columns, compare_indexes, elements, first_schema, list_key, outcome_of,
+    row_of, run, run_all, table_of, take_back,
 };
 
 const LISTS: usize = 2;

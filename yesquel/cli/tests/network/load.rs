@@ -60,3 +60,23 @@ impl fmt::Display for RoundLoad {
         write!(f, "{kind}, {}", self.model().name())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eight_rounds_have_all_levels_of_both_loads() {
+        for seed in [0, 7, u64::MAX] {
+            let loads: Vec<RoundLoad> = (1..=8).map(|round| RoundLoad::of(seed, round)).collect();
+            let is_of_sql = |load: &&RoundLoad| matches!(load, RoundLoad::Sql(_));
+            let mut levels: Vec<_> = loads.iter().filter(is_of_sql).map(|load| load.model().name()).collect();
+            levels.sort_unstable();
+            levels.dedup();
+            assert_eq!(levels.len(), 4, "{loads:?}");
+            for is_serializable in [false, true] {
+                assert!(loads.contains(&RoundLoad::Maps { is_serializable }));
+            }
+        }
+    }
+}

@@ -123,7 +123,7 @@ fn report(plan: NetworkPlan, counts: &RunCounts, readers: &Readers, begun: Insta
     let transactions = counts.transactions;
     println!(
         "{seconds:7.1} s  round {}: {} kills, {} faults, {} of clients ({} transactions recovered), {} reads, longest \
-         wait for a client {} ms\n           {transactions:?}",
+         wait for a client {} ms\n           all rounds: {transactions:?}",
         counts.rounds,
         counts.kills,
         counts.faults,
@@ -184,7 +184,7 @@ fn round(
     if let Some(before) = schema_version {
         transactions.schema_changes = (sql::verify(&cluster.place) - before) as u64;
     }
-    println!("{:7.1} s  round {}: {transactions:?}", begun.elapsed().as_secs_f64(), counts.rounds);
+    println!("{:7.1} s  {load}: {transactions:?}", begun.elapsed().as_secs_f64());
     counts.transactions.add(transactions);
 }
 

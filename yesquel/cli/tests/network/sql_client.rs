@@ -19,6 +19,8 @@ use yesquel_sql_histories::{BeginMode, OperationNotes, SqlAct, outcome_of, row_o
 
 /// Time between two transactions of a thread.
 const PAUSE: Duration = Duration::from_millis(3);
+/// Time between two attempts to open the database.
+const RETRY: Duration = Duration::from_millis(50);
 /// Values of rows.
 const VALUES: u64 = 8;
 
@@ -112,7 +114,7 @@ impl SqlWriter<'_> {
                 Ok(connection) => return Some(connection),
                 Err(error) => sql::expect(&error, &"open"),
             }
-            thread::sleep(Duration::from_millis(50));
+            thread::sleep(RETRY);
         }
         None
     }
@@ -123,6 +125,7 @@ impl SqlWriter<'_> {
                 Ok(lists) => return Some(lists),
                 Err(error) => sql::expect(&error, &"current lists"),
             }
+            thread::sleep(RETRY);
         }
         None
     }
@@ -141,12 +144,12 @@ impl SqlWriter<'_> {
             6 => BeginMode::Immediate,
             _ => BeginMode::Deferred,
         };
-        match self.random.next(8) {
-            0 => acts.extend([self.draw_row(), self.draw_row()]),
-            1 => acts.push(SqlAct::UpdateWide { table: self.random.next(WIDE as u64) as usize }),
+        match self.random.next(16) {
+            0 | 1 => acts.extend([self.draw_row(), self.draw_row()]),
+            2 => acts.push(SqlAct::UpdateWide { table: self.random.next(WIDE as u64) as usize }),
             _ => {}
         }
-        for _ in 0..1 + self.random.next(4) {
+        for _ in 0..1 + self.random.next(3) {
             let (table, key) = self.list(lists);
             acts.push(SqlAct::Read { table, key });
             if self.random.next(3) > 0 {
