@@ -85,9 +85,11 @@ impl Readers {
         wait_for(&self.writes, groups)
     }
 
-    /// Waits until each group has answered a read; returns the first that does not in time.
-    pub(crate) fn wait_for_reads(&self) -> Option<usize> {
-        wait_for(&self.reads, &[0, 1, 2, 3])
+    /// Waits until each group has taken a write, and each reader has read; returns the number of the
+    /// first that has not in time. A reader of SQL does not read at the group of its number only.
+    pub(crate) fn wait_until_all_serve(&self) -> Option<usize> {
+        let all = [0, 1, 2, 3];
+        wait_for(&self.writes, &all).or_else(|| wait_for(&self.reads, &all))
     }
 
     /// Returns the number of reads.

@@ -9,6 +9,7 @@ use crate::{
 };
 use rusqlite::Connection;
 use std::{
+    fmt::Debug,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
     time::Duration,
@@ -76,6 +77,13 @@ impl OperationNotes for JournalNotes<'_> {
     fn compared(&mut self) {}
 }
 
+/// Writes an error to the client's log, and checks that a fault explains it.
+#[track_caller]
+fn expect(error: &rusqlite::Error, during: &dyn Debug) {
+    println!("{} ms: {error}, during {during:?}", now() / 1_000_000);
+    sql::expect(error, during);
+}
+
 /// A transaction as it was drawn.
 #[derive(Debug)]
 struct SqlWork {
@@ -112,7 +120,7 @@ impl SqlWriter<'_> {
         while !ends.load(Relaxed) {
             match sql::open(self.place, self.level, self.timeout) {
                 Ok(connection) => return Some(connection),
-                Err(error) => sql::expect(&error, &"open"),
+                Err(error) => expect(&error, &"open"),
             }
             thread::sleep(RETRY);
         }
@@ -123,7 +131,7 @@ impl SqlWriter<'_> {
         while !ends.load(Relaxed) {
             match sql::current_lists(connection, self.round) {
                 Ok(lists) => return Some(lists),
-                Err(error) => sql::expect(&error, &"current lists"),
+                Err(error) => expect(&error, &"current lists"),
             }
             thread::sleep(RETRY);
         }
@@ -132,7 +140,7 @@ impl SqlWriter<'_> {
 
     /// Draws a transaction.
     fn draw(&mut self, lists: &Lists) -> SqlWork {
-        if self.changes_schemas && self.random.next(40) == 0 {
+        if self.changes_schemas && self.random.next(12) == 0 {
             return self.draw_change(lists);
         }
         let mut acts = Vec::new();
@@ -226,7 +234,7 @@ impl SqlWriter<'_> {
             let JournalNotes { operations, entry, .. } = notes;
             let entry = entry.unwrap_or_else(|| journal.try_commit(process, begun, &operations));
             journal.end(entry, outcome_of(&done));
-            done.unwrap_or_else(|error| sql::expect(&error, work));
+            done.unwrap_or_else(|error| expect(&error, work));
             return operations;
         }
         let done = done.and_then(|()| run_all(connection, &work.acts, &mut notes));
@@ -242,10 +250,10 @@ impl SqlWriter<'_> {
             done => (done, RecordedOutcome::Aborted),
         };
         journal.end(entry, outcome);
-        done.unwrap_or_else(|error| sql::expect(&error, work));
+        done.unwrap_or_else(|error| expect(&error, work));
         if !connection.is_autocommit() {
             let rolled_back = connection.execute_batch("ROLLBACK");
-            rolled_back.unwrap_or_else(|error| sql::expect(&error, &"ROLLBACK"));
+            rolled_back.unwrap_or_else(|error| expect(&error, &"ROLLBACK"));
         }
         operations
     }
