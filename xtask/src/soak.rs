@@ -9,7 +9,7 @@
 //! | fuzzing of Yesquel's decoders | 15 % | 20 s a target |
 //! | Yesquel's server, killed | 10 % | 100 kills |
 //! | faults in Yesquel's protocols, which simulations must find | 10 % | that they apply |
-//! | four servers in network namespaces | 10 % | one round of faults |
+//! | four servers in network namespaces | 10 % | two rounds of faults |
 //! | MediaWiki on three servers | 5 % | |
 //! | seeded tests | the rest | the first seeds |
 

@@ -3,7 +3,9 @@
 use crate::{
     cluster::{NetworkCluster, PATIENCE},
     journal,
-    lists::{GROUPS, elements, group_of, is_serializable},
+    lists::{GROUPS, elements, group_of},
+    load::RoundLoad,
+    sql,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,9 +13,8 @@ use std::{
     time::{Duration, Instant},
 };
 use yesquel::status::TransactionStatus;
-use yesquel_histories::{
-    ConsistencyModel, Element, ListKey, ListOperation, RecordedOutcome, RecordedTransaction, check,
-};
+use yesquel_histories::{Element, ListKey, ListOperation, RecordedOutcome, RecordedTransaction, check};
+use yesquel_sql_histories::table_of;
 use yesquel_transport::{SocketTransport, block_on};
 use yesquel_tree::{Tree, TreeError, Trees};
 
@@ -25,8 +26,11 @@ pub(crate) struct RoundCounts {
     pub(crate) unknown: u64,
     /// Unknown ones that had committed.
     pub(crate) unknown_committed: u64,
-    /// Committed ones that wrote to more than one group.
+    /// Committed ones that wrote to more than one group, by SQL to tables of lists that were created at
+    /// different groups.
     pub(crate) several_groups: u64,
+    /// Committed schema changes.
+    pub(crate) schema_changes: u64,
 }
 
 impl RoundCounts {
@@ -36,6 +40,7 @@ impl RoundCounts {
         self.unknown += other.unknown;
         self.unknown_committed += other.unknown_committed;
         self.several_groups += other.several_groups;
+        self.schema_changes += other.schema_changes;
     }
 }
 
@@ -61,8 +66,8 @@ fn settle(cluster: &NetworkCluster) {
     }
 }
 
-/// Reads all lists at one snapshot.
-fn read_all(
+/// Reads lists of maps at one snapshot.
+fn read_maps(
     trees: &Trees<SocketTransport>,
     roots: &[Tree],
     keys: &BTreeSet<ListKey>,
@@ -75,8 +80,29 @@ fn read_all(
     keys.iter().map(&mut read).collect()
 }
 
+/// Reads all lists of a history at one snapshot, as soon as that is possible.
+fn read_all(
+    cluster: &mut NetworkCluster,
+    load: RoundLoad,
+    keys: &BTreeSet<ListKey>,
+) -> BTreeMap<ListKey, Vec<Element>> {
+    if let RoundLoad::Sql(_) = load {
+        let mut lists = sql::read_all(&cluster.place);
+        keys.iter().for_each(|key| _ = lists.entry(*key).or_default());
+        return lists;
+    }
+    let (trees, roots) = (cluster.connect(), cluster.place.trees());
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match read_maps(&trees, &roots, keys) {
+            Ok(lists) => return lists,
+            Err(error) => assert!(Instant::now() < until, "the lists cannot be read: {error}"),
+        }
+    }
+}
+
 /// Checks the transactions of the clients in a round, and forgets their journals.
-pub(crate) fn audit(cluster: &mut NetworkCluster, round: u64) -> RoundCounts {
+pub(crate) fn audit(cluster: &mut NetworkCluster, load: RoundLoad) -> RoundCounts {
     settle(cluster);
     let mut counts = RoundCounts::default();
     let place = cluster.place.clone();
@@ -88,26 +114,16 @@ pub(crate) fn audit(cluster: &mut NetworkCluster, round: u64) -> RoundCounts {
         ListOperation::Append { key, .. } | ListOperation::Read { key, .. } => *key,
     };
     let keys: BTreeSet<ListKey> = history.iter().flat_map(|one| one.operations.iter().map(key_of)).collect();
-    let (trees, roots) = (cluster.connect(), place.trees());
     let begun = journal::now();
-    let until = Instant::now() + PATIENCE;
-    let lists = loop {
-        match read_all(&trees, &roots, &keys) {
-            Ok(lists) => break lists,
-            Err(error) => assert!(Instant::now() < until, "the lists cannot be read: {error}"),
-        }
-    };
+    let lists = read_all(cluster, load, &keys);
     for transaction in &history {
-        compare(transaction, &lists, &mut counts);
+        compare(transaction, load, &lists, &mut counts);
     }
+    assert!(counts.committed > 0 && counts.several_groups > 0, "clients commit nothing: {counts:?}");
     let operations: Vec<_> = lists.into_iter().map(|(key, list)| ListOperation::read(key, list)).collect();
     let last = RecordedTransaction::committed(u64::MAX, begun, journal::now(), operations);
     history.push(last);
-    let model = match is_serializable(round) {
-        true => ConsistencyModel::StrongSessionSerializable,
-        false => ConsistencyModel::StrongSessionSnapshotIsolation,
-    };
-    let report = check(&history, model).unwrap();
+    let report = check(&history, load.model()).unwrap();
     assert!(report.is_clean(), "{report}");
     journals.iter().for_each(|journal| std::fs::remove_file(journal).unwrap());
     counts
@@ -117,6 +133,7 @@ pub(crate) fn audit(cluster: &mut NetworkCluster, round: u64) -> RoundCounts {
 /// ones are not, and none is there in part.
 fn compare(
     transaction: &RecordedTransaction,
+    load: RoundLoad,
     lists: &BTreeMap<ListKey, Vec<Element>>,
     counts: &mut RoundCounts,
 ) {
@@ -146,6 +163,10 @@ fn compare(
             counts.unknown_committed += u64::from(all && !appends.is_empty());
         }
     }
-    let groups: BTreeSet<usize> = appends.iter().map(|(key, _)| group_of(*key)).collect();
+    let group_of = |(key, _): &(ListKey, Element)| match load {
+        RoundLoad::Maps { .. } => group_of(*key),
+        RoundLoad::Sql(_) => table_of(*key),
+    };
+    let groups: BTreeSet<usize> = appends.iter().map(group_of).collect();
     counts.several_groups += u64::from(all && groups.len() > 1);
 }

@@ -1,10 +1,12 @@
 //! A client in a process of its own: its threads append to lists of several groups in one
-//! transaction, and record it in a journal.
+//! transaction, by maps or by SQL, and record it in a journal.
 
 use crate::{
     journal::{Journal, THREADS, now},
-    lists::{GROUPS, Lists, SLOTS, elements, group_of, is_serializable},
+    lists::{GROUPS, Lists, SLOTS, elements, group_of},
+    load::{RoundLoad, SqlLevel},
     place::Place,
+    sql_client::SqlWriter,
 };
 use std::{
     env,
@@ -25,7 +27,7 @@ use yesquel_seeds::Random;
 use yesquel_transport::{SocketTransport, block_on};
 use yesquel_tree::{Tree, TreeError, TreeTransaction, Trees};
 
-/// What a client is to do: the folder, its number, the round and the seed.
+/// What a client is to do: its number, the round, the seed of the run, and the folder.
 const ORDER: &str = "YESQUEL_NETWORK_CLIENT";
 /// Time between two transactions of a thread.
 const PAUSE: Duration = Duration::from_millis(3);
@@ -48,6 +50,8 @@ pub(crate) fn run_if_ordered() {
     let (client, round, seed) = (number(), number(), number());
     let place = Place::at(words.next().unwrap().into());
     let journal = Journal::create(&place.journal(client)).unwrap();
+    let load = RoundLoad::of(seed, round);
+    let seed = seed.wrapping_add(client);
     let mut random = Random::new(seed);
     // Clients with a long timeout learn the outcomes of transactions that others do not.
     let timeout = Duration::from_secs([1, 3, 10][random.next(3) as usize]);
@@ -58,26 +62,61 @@ pub(crate) fn run_if_ordered() {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         is_over.store(true, Relaxed);
     });
-    let Some(trees) = connect(&place, client, timeout, &ends) else { return };
-    let roots = place.trees();
-    thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let (trees, roots, journal, ends) = (&trees, &roots, &journal, &ends);
-            let process = client * THREADS + thread;
-            let random = Random::new(seed.wrapping_mul(THREADS).wrapping_add(thread));
-            scope.spawn(move || {
-                let lists = Lists::new(round);
-                let element = process << 32;
-                let is_serializable = is_serializable(round);
-                let mut writer =
-                    Writer { trees, roots, journal, process, random, lists, element, is_serializable };
-                while !ends.load(Relaxed) {
-                    writer.transact();
-                    thread::sleep(PAUSE);
-                }
-            });
-        }
-    });
+    let threads =
+        ClientThreads { place: &place, journal: &journal, client, round, seed, timeout, ends: &ends };
+    match load {
+        RoundLoad::Maps { is_serializable } => threads.write_maps(is_serializable),
+        RoundLoad::Sql(level) => threads.write_sql(level),
+    }
+}
+
+/// What the threads of a client share.
+struct ClientThreads<'a> {
+    place: &'a Place,
+    journal: &'a Journal,
+    client: u64,
+    round: u64,
+    seed: u64,
+    timeout: Duration,
+    ends: &'a AtomicBool,
+}
+
+impl ClientThreads<'_> {
+    /// Runs the threads, with the number of each in the history and its draws.
+    fn run(&self, work: impl Fn(u64, Random) + Sync) {
+        thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (work, process) = (&work, self.client * THREADS + thread);
+                let random = Random::new(self.seed.wrapping_mul(THREADS).wrapping_add(thread));
+                scope.spawn(move || work(process, random));
+            }
+        });
+    }
+
+    fn write_maps(&self, is_serializable: bool) {
+        let ClientThreads { place, journal, round, ends, .. } = *self;
+        let Some(trees) = connect(place, self.client, self.timeout, ends) else { return };
+        let roots = place.trees();
+        self.run(|process, random| {
+            let (trees, roots, lists, element) = (&trees, &roots, Lists::new(round), process << 32);
+            let mut writer =
+                Writer { trees, roots, journal, process, random, lists, element, is_serializable };
+            while !ends.load(Relaxed) {
+                writer.transact();
+                thread::sleep(PAUSE);
+            }
+        });
+    }
+
+    fn write_sql(&self, level: SqlLevel) {
+        let ClientThreads { place, journal, round, timeout, ends, .. } = *self;
+        self.run(|process, random| {
+            let changes_schemas = process == self.client * THREADS;
+            let writer =
+                SqlWriter { place, journal, process, random, round, level, timeout, changes_schemas };
+            writer.work(ends);
+        });
+    }
 }
 
 /// Connects to all servers, as soon as all can be reached.

@@ -5,6 +5,7 @@ use crate::{
     lists::GROUPS,
     namespaces::{Machine, Namespaces, run},
     place::Place,
+    sql,
     support::Process,
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -60,7 +61,8 @@ fn client_machine(client: usize) -> Machine {
 }
 
 impl NetworkCluster {
-    /// Creates the machines, starts the servers, and creates a tree in each group.
+    /// Creates the machines, starts the servers, and creates a tree in each group and a database of SQL
+    /// at all of them.
     pub(crate) fn start(folder: &Path) -> NetworkCluster {
         let place = Place::at(folder.to_owned());
         place.fill();
@@ -84,6 +86,7 @@ impl NetworkCluster {
         let trees = cluster.connect();
         let create = |group| block_on(trees.create(ServerId(group as u16))).unwrap();
         cluster.place.set_trees(&(0..GROUPS).map(create).collect::<Vec<_>>());
+        sql::set_up(&cluster.place);
         cluster
     }
 
@@ -103,6 +106,8 @@ impl NetworkCluster {
         command.arg("--data").arg(place.disk(group).join("data"));
         command.arg("--listen").arg(Place::address(group).to_string());
         command.args(["--server", &group.to_string(), "--checkpoint-every", CHECKPOINT_EVERY]);
+        // Leaves of SQL's tables and indexes go to each group in turn. Maps have one group each.
+        command.args(["--placement", "spread"]);
         command.arg("--tls-cert").arg(place.certificate()).arg("--tls-key").arg(place.key());
         command.arg("--credential-file").arg(place.credential());
         command.arg("--peer-credential-file").arg(place.peer_credential());
@@ -158,7 +163,7 @@ impl NetworkCluster {
         self.last_client += 1;
         let number = self.last_client;
         let command = self.namespaces.command(client_machine(client));
-        let process = client::start(command, &self.place, number, round, seed.wrapping_add(number));
+        let process = client::start(command, &self.place, number, round, seed);
         self.clients[client] = Some(RunningClient { number, process });
     }
 

@@ -1,9 +1,10 @@
 //! Four servers in network namespaces of their own, and clients that run transactions over all of
 //! them: killed, stopped, cut off from each other, with full disks, wrong clocks and slow links.
+//! Rounds of maps and of SQL take turns.
 //!
-//! Nothing acknowledged is lost, no transaction is there in part, the clients' histories satisfy
-//! snapshot isolation within each session, and no reader waits over a second for a client that is
-//! dead or stopped.
+//! Nothing acknowledged is lost, no transaction is there in part, the clients' histories satisfy the
+//! isolation and consistency that the round asks for, an index has the rows of its table, and no
+//! reader waits over a second for a client that is dead or stopped.
 //!
 //! `cargo xtask network` runs it for long. `SEED=7` repeats the faults in their order, `KILLS=500`
 //! sets the number of killed servers, `MINUTES=30` a time limit.
@@ -16,10 +17,13 @@ mod cluster;
 mod faults;
 mod journal;
 mod lists;
+mod load;
 mod namespaces;
 mod place;
 mod readers;
 mod run;
+mod sql;
+mod sql_client;
 #[path = "../support/mod.rs"]
 mod support;
 

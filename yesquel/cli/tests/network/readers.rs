@@ -5,8 +5,11 @@ use crate::{
     client,
     cluster::PATIENCE,
     lists::{GROUPS, Lists, SLOTS, elements},
+    load::{RoundLoad, SqlLevel},
     place::Place,
+    sql,
 };
+use rusqlite::Connection;
 use std::{
     sync::{
         Mutex, MutexGuard, PoisonError,
@@ -26,6 +29,8 @@ const SHORT: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_millis(3);
 /// Time between two writes of an own key.
 const WRITE_PAUSE: Duration = Duration::from_millis(25);
+/// Timeout of a request.
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// Key that no client writes. Keys of lists have eight bytes.
 const OWN_KEY: &[u8] = b"own";
 
@@ -80,9 +85,11 @@ impl Readers {
         wait_for(&self.writes, groups)
     }
 
-    /// Waits until each group has answered a read; returns the first that does not in time.
-    pub(crate) fn wait_for_reads(&self) -> Option<usize> {
-        wait_for(&self.reads, &[0, 1, 2, 3])
+    /// Waits until each group has taken a write, and each reader has read; returns the number of the
+    /// first that has not in time. A reader of SQL does not read at the group of its number only.
+    pub(crate) fn wait_until_all_serve(&self) -> Option<usize> {
+        let all = [0, 1, 2, 3];
+        wait_for(&self.writes, &all).or_else(|| wait_for(&self.reads, &all))
     }
 
     /// Returns the number of reads.
@@ -90,38 +97,56 @@ impl Readers {
         self.reads.iter().map(|reads| reads.load(Relaxed)).sum()
     }
 
-    /// Reads lists of a group until the end.
-    pub(crate) fn read(&self, place: &Place, tree: Tree, group: usize, number: u64) {
+    /// Reads lists of a group until the end: of its map, or of the table of its number.
+    pub(crate) fn read(&self, place: &Place, seed: u64, tree: Tree, group: usize, number: u64) {
         let Some(trees) = self.connect(place, group, number) else { return };
-        let (mut round, mut lists) = (0, Lists::new(0));
+        let (mut round, mut lists, mut connection) = (0, Lists::new(0), None);
         for turn in 0.. {
             if self.ends.load(Relaxed) {
                 return;
             }
             let now = self.round.load(Relaxed);
             if now != round {
-                (round, lists) = (now, Lists::new(now));
+                (round, lists, connection) = (now, Lists::new(now), None);
             }
-            let begun = Instant::now();
-            self.waits(group).current = Some(begun);
             let slot = group as u64 + turn % (SLOTS / GROUPS as u64) * GROUPS as u64;
-            let value = block_on(trees.get(tree, &lists.key(slot).to_be_bytes()));
-            let mut waits = self.waits(group);
-            waits.current = None;
-            if begun.elapsed() > SHORT {
-                waits.long.push((begun, Instant::now()));
-            }
-            drop(waits);
-            match value {
-                Ok(value) => {
-                    lists.saw(slot, elements(value.as_deref()).len());
-                    self.reads[group].fetch_add(1, Relaxed);
+            let key = lists.key(slot);
+            let length = match RoundLoad::of(seed, round) {
+                RoundLoad::Maps { .. } => self.wait(group, || {
+                    let value = block_on(trees.get(tree, &key.to_be_bytes()));
+                    // Panics if no fault explains it.
+                    let value = value.map_err(|error| client::outcome(&error)).ok()?;
+                    Some(elements(value.as_deref()).len())
+                }),
+                RoundLoad::Sql(_) => {
+                    connection = connection.or_else(|| open(place));
+                    connection.as_ref().and_then(|connection| {
+                        self.wait(group, || {
+                            let read = sql::read_list(connection, key);
+                            read.map_err(|error| sql::expect(&error, &"a read")).ok()
+                        })
+                    })
                 }
-                // Panics if no fault explains it.
-                Err(error) => _ = client::outcome(&error),
+            };
+            if let Some(length) = length {
+                lists.saw(slot, length);
+                self.reads[group].fetch_add(1, Relaxed);
             }
             thread::sleep(PAUSE);
         }
+    }
+
+    /// Notes how long a read takes.
+    fn wait<T>(&self, group: usize, read: impl FnOnce() -> T) -> T {
+        let begun = Instant::now();
+        self.waits(group).current = Some(begun);
+        let result = read();
+        let mut waits = self.waits(group);
+        waits.current = None;
+        if begun.elapsed() > SHORT {
+            waits.long.push((begun, Instant::now()));
+        }
+        result
     }
 
     /// Writes a key of its own at a group until the end.
@@ -140,7 +165,7 @@ impl Readers {
 
     fn connect(&self, place: &Place, group: usize, number: u64) -> Option<Trees<SocketTransport>> {
         let connect_timeout = Duration::from_secs(1);
-        let options = SocketOptions { timeout: Duration::from_secs(5), connect_timeout, ..place.options() };
+        let options = SocketOptions { timeout: TIMEOUT, connect_timeout, ..place.options() };
         while !self.ends.load(Relaxed) {
             if let Ok(transport) = SocketTransport::connect(&[Place::address(group)], number, options.clone())
             {
@@ -150,6 +175,12 @@ impl Readers {
         }
         None
     }
+}
+
+/// Opens the database of SQL, if the servers can be reached.
+fn open(place: &Place) -> Option<Connection> {
+    let connection = sql::open(place, SqlLevel::default(), TIMEOUT);
+    connection.map_err(|error| sql::expect(&error, &"open")).ok()
 }
 
 /// Waits until these counters have grown by two: one operation may have begun before.

@@ -5,8 +5,10 @@ use crate::{
     cluster::{CLIENTS, NetworkCluster},
     faults::{self, NetworkFault},
     lists::GROUPS,
+    load::{LOADS, RoundLoad},
     namespaces::{PREFIX, sweep, sweep_after_crashes},
     readers::Readers,
+    sql,
 };
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
@@ -27,7 +29,7 @@ const AFTERMATH: Duration = Duration::from_millis(1_500);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NetworkPlan {
     pub(crate) seed: u64,
-    /// Number of servers to kill; `None`: one short round.
+    /// Number of servers to kill; `None`: one short round of each load.
     pub(crate) kills: Option<u64>,
     /// No round begins after this time.
     pub(crate) limit: Option<Duration>,
@@ -93,14 +95,14 @@ fn rounds(cluster: &mut NetworkCluster, plan: NetworkPlan) {
             let (readers, place) = (&readers, &place);
             // Numbers that no client has.
             let number = (1 << 40) + group as u64;
-            scope.spawn(move || readers.read(place, tree, group, number));
+            scope.spawn(move || readers.read(place, plan.seed, tree, group, number));
             scope.spawn(move || readers.write(place, tree, group, number + GROUPS as u64));
         }
         let all = catch_unwind(AssertUnwindSafe(|| {
             let mut counts = RunCounts::default();
             let mut random = Random::new(plan.seed);
             let is_due = |counts: &RunCounts| {
-                counts.rounds == 0
+                counts.rounds < LOADS
                     || plan.kills.is_some_and(|kills| counts.kills < kills)
                         && plan.limit.is_none_or(|limit| begun.elapsed() < limit)
             };
@@ -121,7 +123,7 @@ fn report(plan: NetworkPlan, counts: &RunCounts, readers: &Readers, begun: Insta
     let transactions = counts.transactions;
     println!(
         "{seconds:7.1} s  round {}: {} kills, {} faults, {} of clients ({} transactions recovered), {} reads, longest \
-         wait for a client {} ms\n           {transactions:?}",
+         wait for a client {} ms\n           all rounds: {transactions:?}",
         counts.rounds,
         counts.kills,
         counts.faults,
@@ -151,6 +153,12 @@ fn round(
     begun: Instant,
 ) {
     counts.rounds += 1;
+    let load = RoundLoad::of(plan.seed, counts.rounds);
+    println!("{:7.1} s  round {}: {load}", begun.elapsed().as_secs_f64(), counts.rounds);
+    let schema_version = match load {
+        RoundLoad::Maps { .. } => None,
+        RoundLoad::Sql(_) => Some(sql::begin_round(&cluster.place, counts.rounds)),
+    };
     readers.begin_round(counts.rounds);
     (0..CLIENTS).for_each(|client| cluster.start_client(client, counts.rounds, plan.seed));
     for fault in faults::drawn(random, plan.kills.is_some(), cluster.namespaces.has_netem) {
@@ -169,10 +177,14 @@ fn round(
         counts.kills += fault.kills();
         thread::sleep(Duration::from_millis(random.next(if plan.kills.is_some() { 400 } else { 50 })));
     }
-    let silent = readers.wait_for_writes(&[0, 1, 2, 3]).or_else(|| readers.wait_for_reads());
-    assert!(silent.is_none(), "group {silent:?} serves nothing after the faults");
+    assert_eq!(readers.wait_until_all_serve(), None, "a group serves nothing after the faults");
     cluster.stop_clients();
-    counts.transactions.add(audit::audit(cluster, counts.rounds));
+    let mut transactions = audit::audit(cluster, load);
+    if let Some(before) = schema_version {
+        transactions.schema_changes = (sql::verify(&cluster.place) - before) as u64;
+    }
+    println!("{:7.1} s  {load}: {transactions:?}", begun.elapsed().as_secs_f64());
+    counts.transactions.add(transactions);
 }
 
 /// Kills or stops a client while nothing else is wrong, and measures how long readers wait.
@@ -184,7 +196,7 @@ fn client_fault(
     counts: &mut RunCounts,
 ) {
     // The effects of earlier faults are over.
-    assert_eq!(readers.wait_for_reads(), None, "a group serves nothing after a fault");
+    assert_eq!(readers.wait_until_all_serve(), None, "a group serves nothing after a fault");
     let (before, since) = (audit::recovered(cluster), Instant::now());
     fault.happen(cluster, &mut |_| ());
     thread::sleep(AFTERMATH);

@@ -2,19 +2,21 @@
 
 use crate::{
     application::placement,
-    record::{Record, SharedRecord},
-    schema,
-    steps::{Act, Begin, KEYS, LISTS, Level, WIDE, Work},
+    record::{Record, SharedRecord, TaskNotes},
+    steps::{KEYS, LISTS, Level, WIDE, Work},
 };
-use rusqlite::{Connection, Error, ErrorCode, OpenFlags, OptionalExtension as _, ffi};
+use rusqlite::{Connection, Error, OpenFlags};
 use std::{
     fmt::Debug,
     sync::{Arc, MutexGuard},
     time::Duration,
 };
 use yesquel::{Store, TransportObject as _};
-use yesquel_histories::{ListOperation, RecordedOutcome};
-use yesquel_simulation::{BlockingNetwork, TASKS, is_alive, sleep};
+use yesquel_histories::RecordedOutcome;
+use yesquel_simulation::{BlockingNetwork, is_alive, sleep};
+use yesquel_sql_histories::{
+    BeginMode, SqlAct, SqlErrorClass, class_of, first_schema, outcome_of, run, run_all,
+};
 
 /// How long a statement waits for others: longer than the lease of a process that has died.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(12);
@@ -42,7 +44,7 @@ pub(crate) fn set_up(client: &Client) {
     let connection = client.open().unwrap();
     // One transaction: a request for a lease that arrives twice may take it again after its release.
     for attempt in 1.. {
-        match connection.execute_batch(&schema::first()) {
+        match connection.execute_batch(&first_schema(LISTS, KEYS, WIDE)) {
             Ok(()) => return,
             // Other servers may find that it takes long, and abort it.
             Err(error) => assert!(is_busy(&error) && attempt < ATTEMPTS, "{error}"),
@@ -118,7 +120,16 @@ impl Client {
     }
 
     fn run(&self, connection: &Connection, task: usize, work: &Work) {
-        if work.begin == Begin::Autocommit {
+        if work.adds_groups {
+            if self.may_begin() {
+                self.record().begin(task, self.now());
+                self.record().commits(task);
+                self.add_groups();
+                self.end(task, Ok(()), &"joining groups");
+            }
+            return;
+        }
+        if work.begin == BeginMode::Autocommit {
             for act in &work.acts {
                 if !self.may_begin() {
                     // If the process has died, the outcome of the last one stays unknown.
@@ -126,12 +137,8 @@ impl Client {
                 }
                 self.record().begin(task, self.now());
                 self.record().commits(task);
-                let done = self.act(connection, task, act);
-                let only_reads = matches!(
-                    act,
-                    Act::Read { .. } | Act::ReadAll { .. } | Act::CompareColumns { .. } | Act::CompareIndexes
-                );
-                if let (Err(error), true) = (&done, only_reads) {
+                let done = run(connection, act, &mut self.notes(task));
+                if let (Err(error), true) = (&done, act.only_reads()) {
                     let has_reason = self.record().is_disturbed || !is_busy(error);
                     assert!(has_reason, "{act:?} has met a lock without faults: {error}");
                 }
@@ -140,35 +147,9 @@ impl Client {
             return;
         }
         self.record().begin(task, self.now());
-        let begin = if work.begin == Begin::Immediate { "BEGIN IMMEDIATE" } else { "BEGIN" };
-        let changes = |act: &Act| {
-            matches!(
-                act,
-                Act::AddColumn { .. }
-                    | Act::DropColumn { .. }
-                    | Act::Recreate { .. }
-                    | Act::ChangeIndex { .. }
-            )
-        };
-        let done = connection.execute_batch(begin).and_then(|()| {
-            let mut at_savepoint = None;
-            for act in &work.acts {
-                match act {
-                    Act::Savepoint => {
-                        connection.execute_batch("SAVEPOINT s")?;
-                        at_savepoint = Some(self.record().operations(task));
-                    }
-                    Act::RollbackTo => {
-                        if let Some(to) = at_savepoint {
-                            connection.execute_batch("ROLLBACK TO s")?;
-                            self.record().rolled_back(task, to);
-                        }
-                    }
-                    act => self.act(connection, task, act)?,
-                }
-            }
-            Ok(())
-        });
+        let begin = if work.begin == BeginMode::Immediate { "BEGIN IMMEDIATE" } else { "BEGIN" };
+        let done = connection.execute_batch(begin);
+        let done = done.and_then(|()| run_all(connection, &work.acts, &mut self.notes(task)));
         let is_right = done.is_ok();
         let done = match done {
             Ok(()) if work.commits => {
@@ -185,7 +166,7 @@ impl Client {
                 self.expected(&error, &"ROLLBACK");
             }
         }
-        if is_alive() && is_committed && work.acts.iter().any(changes) {
+        if is_alive() && is_committed && work.acts.iter().any(SqlAct::changes_schema) {
             self.record().counts.schema_changes += 1;
         }
         if is_right && !work.commits {
@@ -200,16 +181,10 @@ impl Client {
             // The outcome is recorded when the process begins anew.
             return;
         }
-        let outcome = match done {
-            Ok(()) => RecordedOutcome::Committed,
-            Err(error) => {
-                self.expected(&error, during);
-                match error.sqlite_error().map(|error| error.extended_code) {
-                    Some(ffi::SQLITE_IOERR_COMMIT_ATOMIC) => RecordedOutcome::Unknown,
-                    _ => RecordedOutcome::Aborted,
-                }
-            }
-        };
+        let outcome = outcome_of(&done);
+        if let Err(error) = done {
+            self.expected(&error, during);
+        }
         self.record().end(task, self.now(), outcome);
     }
 
@@ -218,82 +193,17 @@ impl Client {
         if !is_alive() {
             return;
         }
-        let code = error.sqlite_error().map(|error| error.extended_code & 0xff);
-        match code {
-            Some(ffi::SQLITE_BUSY) => self.record().counts.busy += 1,
-            Some(ffi::SQLITE_IOERR | ffi::SQLITE_CANTOPEN) if self.record().is_disturbed => {}
-            Some(ffi::SQLITE_FULL) if self.record().may_be_full => {}
+        match class_of(error) {
+            Some(SqlErrorClass::Busy) => self.record().counts.busy += 1,
+            Some(SqlErrorClass::Io | SqlErrorClass::CannotOpen | SqlErrorClass::OutcomeUnknown)
+                if self.record().is_disturbed => {}
+            Some(SqlErrorClass::Full) if self.record().may_be_full => {}
             _ => panic!("an unexpected error: {error:?}, during {during:?}"),
         }
     }
 
-    fn act(&self, connection: &Connection, task: usize, act: &Act) -> Result<()> {
-        match act {
-            Act::Append { table, key } => {
-                let element = self.record().number();
-                let operation = ListOperation::append(list_key(*table, *key), element as u64);
-                // Its end may never be known.
-                self.record().note(task, operation);
-                let sql = format!("UPDATE list{table} SET v = v || ?1 || ' ' WHERE k = ?2");
-                let changed = connection.prepare_cached(&sql)?.execute((element, key))?;
-                assert_eq!(changed, 1);
-            }
-            Act::Read { table, key } => {
-                let sql = format!("SELECT v FROM list{table} WHERE k = ?1");
-                let mut select = connection.prepare_cached(&sql)?;
-                let list = select.query_row([key], |row| row.get::<_, String>(0))?;
-                self.record().note(task, ListOperation::read(list_key(*table, *key), elements(&list)));
-            }
-            Act::ReadAll { table } => {
-                let sql = format!("SELECT k, v FROM list{table} ORDER BY k");
-                let mut select = connection.prepare_cached(&sql)?;
-                let rows = select.query_map([], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))?;
-                let rows = rows.collect::<Result<Vec<(i64, String)>>>()?;
-                assert_eq!(rows.len() as i64, KEYS);
-                for (key, list) in rows {
-                    let (key, list) = (list_key(*table, key), elements(&list));
-                    if task == TASKS {
-                        self.record().observed(key, list.clone());
-                    }
-                    self.record().note(task, ListOperation::read(key, list));
-                }
-            }
-            Act::CompareColumns { table } => {
-                schema::compare_columns(connection, *table)?;
-                self.record().counts.compared += 1;
-            }
-            Act::CompareIndexes => {
-                schema::compare_indexes(connection)?;
-                self.record().counts.compared += 1;
-            }
-            Act::AddColumn { table } => {
-                let number = self.record().number();
-                schema::add_column(connection, *table, number)?;
-            }
-            Act::DropColumn { table } => schema::drop_column(connection, *table)?,
-            Act::Recreate { table } => schema::recreate(connection, *table)?,
-            Act::UpdateWide { table } => schema::update_wide(connection, *table)?,
-            Act::ChangeIndex { table, create } => schema::change_index(connection, *table, *create)?,
-            Act::AddGroups => self.add_groups(),
-            Act::InsertRow { value } => {
-                let number = self.record().number();
-                let mut insert = connection.prepare_cached("INSERT INTO rows(u, v) VALUES (?1, ?2)")?;
-                insert.execute((number, value))?;
-            }
-            Act::UpdateRows { value } => {
-                let mut update = connection.prepare_cached("UPDATE rows SET v = v + 1 WHERE v = ?1")?;
-                update.execute([value])?;
-            }
-            Act::DeleteRow { value } => {
-                let sql = "SELECT id FROM rows WHERE v = ?1 ORDER BY id LIMIT 1";
-                let mut select = connection.prepare_cached(sql)?;
-                if let Some(id) = select.query_row([value], |row| row.get::<_, i64>(0)).optional()? {
-                    connection.prepare_cached("DELETE FROM rows WHERE id = ?1")?.execute([id])?;
-                }
-            }
-            Act::Savepoint | Act::RollbackTo => {}
-        }
-        Ok(())
+    fn notes(&self, task: usize) -> TaskNotes {
+        TaskNotes { record: Arc::clone(&self.record), task }
     }
 
     /// Lets all groups join the database, by a connection of its own.
@@ -315,13 +225,13 @@ impl Client {
     /// Reads everything after the faults have ended.
     pub(crate) fn observe(&mut self, task: usize) {
         let (mut attempts, connection) = (0, self.open().unwrap());
-        let mut acts: Vec<Act> = (0..LISTS).map(|table| Act::ReadAll { table }).collect();
-        acts.extend((0..WIDE).map(|table| Act::CompareColumns { table }));
-        acts.push(Act::CompareIndexes);
+        let mut acts: Vec<SqlAct> = (0..LISTS).map(|table| SqlAct::ReadAll { table, keys: KEYS }).collect();
+        acts.extend((0..WIDE).map(|table| SqlAct::CompareColumns { table }));
+        acts.push(SqlAct::CompareIndexes);
         for act in acts {
             loop {
                 self.record().begin(task, self.now());
-                let done = self.act(&connection, task, &act);
+                let done = run(&connection, &act, &mut self.notes(task));
                 let is_done = done.is_ok();
                 // Votes and recoveries may still be under way.
                 self.end(task, done, &act);
@@ -343,13 +253,5 @@ impl Client {
 }
 
 fn is_busy(error: &Error) -> bool {
-    error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
-}
-
-fn list_key(table: usize, key: i64) -> u64 {
-    (table as i64 * KEYS + key) as u64
-}
-
-fn elements(list: &str) -> Vec<u64> {
-    list.split_whitespace().map(|element| element.parse().unwrap()).collect()
+    class_of(error) == Some(SqlErrorClass::Busy)
 }

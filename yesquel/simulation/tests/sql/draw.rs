@@ -1,8 +1,9 @@
 //! What a seed draws: conditions, faults and transactions.
 
-use crate::steps::{Act, Begin, KEYS, LISTS, Level, Step, WIDE, Work};
+use crate::steps::{KEYS, LISTS, Level, Step, WIDE, Work};
 use yesquel_seeds::Random;
 use yesquel_simulation::{InjectedFault, TASKS, draw_faults, server_count};
+use yesquel_sql_histories::{BeginMode, SqlAct};
 
 /// Faults of a long run, and its transactions.
 const LONG_FAULTS: usize = 3;
@@ -57,36 +58,34 @@ pub(crate) fn steps(seed: u64) -> Vec<Step> {
 
 fn work(random: &mut Random, slow: u64, keys: i64, changes: bool) -> Work {
     let begin = match random.next(6) {
-        0 | 1 if !changes => Begin::Autocommit,
-        2 | 3 if !changes => Begin::Deferred,
+        0 | 1 if !changes => BeginMode::Autocommit,
+        2 | 3 if !changes => BeginMode::Deferred,
         // Schema changes of deferred transactions often fail.
-        5 if changes => Begin::Deferred,
-        _ => Begin::Immediate,
+        5 if changes => BeginMode::Deferred,
+        _ => BeginMode::Immediate,
     };
-    let mut acts: Vec<Act> = (0..1 + random.next(3)).map(|_| act(random, keys)).collect();
+    let mut acts: Vec<SqlAct> = (0..1 + random.next(3)).map(|_| act(random, keys)).collect();
     if changes {
         for _ in 0..1 + random.next(3) {
             let place = random.next(acts.len() as u64 + 1) as usize;
             acts.insert(place, change(random));
         }
     }
-    if begin != Begin::Autocommit && random.next(5) == 0 {
+    if begin != BeginMode::Autocommit && random.next(5) == 0 {
         let place = random.next(acts.len() as u64) as usize;
-        acts.insert(place, Act::Savepoint);
-        acts.push(Act::RollbackTo);
+        acts.insert(place, SqlAct::Savepoint);
+        acts.push(SqlAct::RollbackTo);
     }
     // By a connection of its own, which would wait for an open transaction.
-    let writes_wide = acts.iter().any(|act| matches!(act, Act::UpdateWide { .. }));
-    let begin = if writes_wide && begin == Begin::Autocommit { Begin::Deferred } else { begin };
-    let (begin, acts) = match changes && random.next(10) == 0 {
-        true => (Begin::Autocommit, vec![Act::AddGroups]),
-        false => (begin, acts),
-    };
+    let writes_wide = acts.iter().any(|act| matches!(act, SqlAct::UpdateWide { .. }));
+    let begin = if writes_wide && begin == BeginMode::Autocommit { BeginMode::Deferred } else { begin };
+    let adds_groups = changes && random.next(10) == 0;
     Work {
         task: random.next(TASKS as u64) as usize,
         pause_us: random.next(slow),
         begin,
         acts,
+        adds_groups,
         commits: random.next(10) > 0,
         reopens: random.next(12) == 0,
     }
@@ -99,42 +98,42 @@ fn reader_or_writer(random: &mut Random, slow: u64, keys: i64) -> Work {
     let (begin, acts) = match random.next(2) {
         0 => {
             let tables = (0..LISTS).map(|table| (first + table) % LISTS);
-            (Begin::Deferred, tables.map(|table| Act::ReadAll { table }).collect())
+            (BeginMode::Deferred, tables.map(|table| SqlAct::ReadAll { table, keys: KEYS }).collect())
         }
         _ => {
             let key = random.next(keys as u64) as i64;
-            (Begin::Autocommit, vec![Act::Append { table: first, key }])
+            (BeginMode::Autocommit, vec![SqlAct::Append { table: first, key }])
         }
     };
     let (task, pause_us) = (random.next(TASKS as u64) as usize, random.next(slow));
-    Work { task, pause_us, begin, acts, commits: true, reopens: false }
+    Work { task, pause_us, begin, acts, adds_groups: false, commits: true, reopens: false }
 }
 
-fn act(random: &mut Random, keys: i64) -> Act {
+fn act(random: &mut Random, keys: i64) -> SqlAct {
     let (table, key) = (random.next(LISTS as u64) as usize, random.next(keys as u64) as i64);
     let value = random.next(20) as i64;
     match random.next(18) {
-        0..5 => Act::Append { table, key },
-        5..8 => Act::Read { table, key },
-        8 => Act::ReadAll { table },
-        9 | 10 => Act::CompareColumns { table: random.next(WIDE as u64) as usize },
-        11 | 12 => Act::InsertRow { value },
-        13 => Act::UpdateRows { value },
-        14 => Act::DeleteRow { value },
-        16 | 17 => Act::UpdateWide { table: random.next(WIDE as u64) as usize },
-        _ => Act::CompareIndexes,
+        0..5 => SqlAct::Append { table, key },
+        5..8 => SqlAct::Read { table, key },
+        8 => SqlAct::ReadAll { table, keys: KEYS },
+        9 | 10 => SqlAct::CompareColumns { table: random.next(WIDE as u64) as usize },
+        11 | 12 => SqlAct::InsertRow { value },
+        13 => SqlAct::UpdateRows { value },
+        14 => SqlAct::DeleteRow { value },
+        16 | 17 => SqlAct::UpdateWide { table: random.next(WIDE as u64) as usize },
+        _ => SqlAct::CompareIndexes,
     }
 }
 
-fn change(random: &mut Random) -> Act {
+fn change(random: &mut Random) -> SqlAct {
     let table = random.next(WIDE as u64) as usize;
     match random.next(8) {
-        0..3 => Act::AddColumn { table },
-        3 | 4 => Act::DropColumn { table },
-        5 => Act::Recreate { table },
+        0..3 => SqlAct::AddColumn { table },
+        3 | 4 => SqlAct::DropColumn { table },
+        5 => SqlAct::Recreate { table },
         _ => {
             let table = (random.next(3) > 0).then_some(table);
-            Act::ChangeIndex { table, create: random.next(3) > 0 }
+            SqlAct::ChangeIndex { table, create: random.next(3) > 0 }
         }
     }
 }

@@ -13,7 +13,6 @@ mod draw;
 #[path = "../cluster/maintenance.rs"]
 mod maintenance;
 mod record;
-mod schema;
 mod steps;
 
 use application::run_steps;

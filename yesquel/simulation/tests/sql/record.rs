@@ -6,6 +6,7 @@ use std::{
 };
 use yesquel_histories::{ConsistencyModel, ListOperation, RecordedOutcome, RecordedTransaction, check};
 use yesquel_simulation::{InjectedFault, TASKS, process_of};
+use yesquel_sql_histories::{OperationNotes, take_back};
 
 use crate::{
     draw::is_disturbed,
@@ -115,7 +116,7 @@ impl Record {
     }
 
     /// Returns a number, each once.
-    pub(crate) fn number(&mut self) -> i64 {
+    fn number(&mut self) -> i64 {
         self.numbers += 1;
         self.numbers
     }
@@ -133,44 +134,30 @@ impl Record {
         self.left_out += self.programs[task].len() as u64;
     }
 
-    /// Notes a list as the observer has read it.
-    pub(crate) fn observed(&mut self, key: u64, list: Vec<u64>) {
-        self.last.insert(key, list);
-    }
-
     /// A task begins a transaction.
     pub(crate) fn begin(&mut self, task: usize, now: u64) {
         self.open[task] = Some(Open { invoked: now, ..Open::default() });
     }
 
-    /// Notes an operation of the transaction of a task.
-    pub(crate) fn note(&mut self, task: usize, operation: ListOperation) {
+    /// Notes an operation of the transaction of a task, and a list as the observer has read it.
+    fn note(&mut self, task: usize, operation: ListOperation) {
+        if let (TASKS, ListOperation::Read { key, list: Some(list) }) = (task, &operation) {
+            self.last.insert(*key, list.clone());
+        }
         if let Some(open) = &mut self.open[task] {
             open.operations.push(operation);
         }
     }
 
     /// The number of operations of the transaction so far.
-    pub(crate) fn operations(&self, task: usize) -> usize {
+    fn operations(&self, task: usize) -> usize {
         self.open[task].as_ref().map_or(0, |open| open.operations.len())
     }
 
-    /// Takes back the appends after so many operations, which were rolled back, also from what was read
-    /// after them.
-    pub(crate) fn rolled_back(&mut self, task: usize, to: usize) {
-        let Some(open) = &mut self.open[task] else { return };
-        let mut gone = Vec::new();
-        for operation in open.operations.split_off(to) {
-            match operation {
-                ListOperation::Append { key, element } => gone.push((key, element)),
-                ListOperation::Read { key, list } => {
-                    let list = list.map(|mut list| {
-                        list.retain(|element| !gone.contains(&(key, *element)));
-                        list
-                    });
-                    open.operations.push(ListOperation::Read { key, list });
-                }
-            }
+    /// Takes back the appends after so many operations, which were rolled back.
+    fn rolled_back(&mut self, task: usize, to: usize) {
+        if let Some(open) = &mut self.open[task] {
+            take_back(&mut open.operations, to);
         }
     }
 
@@ -220,5 +207,33 @@ impl Record {
         };
         let report = check(&self.history, model).unwrap();
         assert!(report.is_clean(), "{when}: {report}");
+    }
+}
+
+/// The transaction of a task, in the record.
+pub(crate) struct TaskNotes {
+    pub(crate) record: SharedRecord,
+    pub(crate) task: usize,
+}
+
+impl OperationNotes for TaskNotes {
+    fn number(&mut self) -> i64 {
+        self.record.lock().unwrap().number()
+    }
+
+    fn note(&mut self, operation: ListOperation) {
+        self.record.lock().unwrap().note(self.task, operation);
+    }
+
+    fn operations(&self) -> usize {
+        self.record.lock().unwrap().operations(self.task)
+    }
+
+    fn rolled_back(&mut self, to: usize) {
+        self.record.lock().unwrap().rolled_back(self.task, to);
+    }
+
+    fn compared(&mut self) {
+        self.record.lock().unwrap().counts.compared += 1;
     }
 }

@@ -1,25 +1,26 @@
 //! The schema: statements that change it, and what must be seen of the changes.
 
-use crate::{
-    client::Result,
-    steps::{KEYS, LISTS, WIDE},
-};
-use rusqlite::Connection;
+use crate::LIST_TABLES_MAX;
+use rusqlite::{Connection, Result};
 
 /// Rows of a table whose columns change.
 const WIDE_ROWS: i64 = 3;
 
-/// Returns the statements that create the tables, in one transaction.
-pub(crate) fn first() -> String {
+/// Returns the statements that create the tables, in one transaction: so many tables of lists, each
+/// with empty lists of the keys from 0, and tables whose columns change.
+pub fn first_schema(lists: usize, keys: i64, wide: usize) -> String {
+    assert!(lists <= LIST_TABLES_MAX);
     let mut sql = "BEGIN; CREATE TABLE rows(id INTEGER PRIMARY KEY AUTOINCREMENT, u INT UNIQUE, v INT);
         CREATE TABLE shape(t TEXT PRIMARY KEY, n INT); INSERT INTO shape VALUES ('rows', 0);"
         .to_owned();
-    for list in 0..LISTS {
-        let keys = (0..KEYS).map(|key| format!("({key}, '')")).collect::<Vec<_>>().join(", ");
+    for list in 0..lists {
+        let rows = (0..keys).map(|key| format!("({key}, '')")).collect::<Vec<_>>().join(", ");
         sql += &format!("CREATE TABLE list{list}(k INTEGER PRIMARY KEY, v TEXT NOT NULL);");
-        sql += &format!("INSERT INTO list{list} VALUES {keys};");
+        if !rows.is_empty() {
+            sql += &format!("INSERT INTO list{list} VALUES {rows};");
+        }
     }
-    for wide in 0..WIDE {
+    for wide in 0..wide {
         sql += &table(wide);
         sql += &format!("INSERT INTO shape VALUES ('wide{wide}', 2), ('index of wide{wide}', 0);");
         sql += &format!("INSERT INTO shape VALUES ('value of wide{wide}', 0);");
@@ -72,7 +73,7 @@ pub(crate) fn update_wide(connection: &Connection, wide: usize) -> Result<()> {
 }
 
 /// Creates or drops the index of a table whose columns change, or of the rows by their values.
-pub(crate) fn change_index(connection: &Connection, wide: Option<usize>, create: bool) -> Result<()> {
+pub fn change_index(connection: &Connection, wide: Option<usize>, create: bool) -> Result<()> {
     let (index, on, noted) = match wide {
         Some(wide) => (format!("first{wide}"), format!("wide{wide}(c0)"), format!("index of wide{wide}")),
         None => ("byv".to_owned(), "rows(v)".to_owned(), "rows".to_owned()),
@@ -86,12 +87,12 @@ pub(crate) fn change_index(connection: &Connection, wide: Option<usize>, create:
 }
 
 /// Compares the columns of a table with the row that counts them, and its index with the row that says
-/// whether there is one, in a statement each.
+/// whether it exists, in a statement each.
 ///
 /// # Panics
 ///
 /// If they differ.
-pub(crate) fn compare_columns(connection: &Connection, wide: usize) -> Result<()> {
+pub fn compare_columns(connection: &Connection, wide: usize) -> Result<()> {
     let sql = format!(
         "SELECT (SELECT n FROM shape WHERE t = 'wide{wide}'),
             (SELECT n FROM shape WHERE t = 'value of wide{wide}'), w.* FROM wide{wide} w"
@@ -130,7 +131,7 @@ pub(crate) fn compare_columns(connection: &Connection, wide: usize) -> Result<()
 /// # Panics
 ///
 /// If they differ.
-pub(crate) fn compare_indexes(connection: &Connection) -> Result<()> {
+pub fn compare_indexes(connection: &Connection) -> Result<()> {
     let sql = "SELECT (SELECT n FROM shape WHERE t = 'rows'),
             (SELECT count(*) FROM sqlite_schema WHERE name = 'byv'),
             (SELECT count(*) || ' ' || total(v) FROM rows NOT INDEXED),
