@@ -190,7 +190,14 @@ impl AttachedDatabase {
     /// Finds the map of a root page that another client has created.
     fn find_map(&self, root: u32) -> Result<Map, ResultCode> {
         let mut session = self.session.borrow_mut();
-        let all = session.with(|transaction| transaction.maps(&self.database))?;
+        let (name, database) = (map_name(u64::from(root)), &self.database);
+        let all = session.with(|transaction| match transaction.maps(database) {
+            // A tree keeps its group, so that a copy which names it is right.
+            Err(error @ Error::HomeGroupUnreachable(_)) => {
+                Ok(vec![(name.clone(), database.existing_map(&name)?.ok_or(error)?)])
+            }
+            all => all,
+        })?;
         let mut roots = self.roots.borrow_mut();
         roots.extend(all.into_iter().filter_map(|(name, map)| Some((root_of(&name)?, map))));
         if let Some(map) = roots.get(&root) {
@@ -244,7 +251,8 @@ impl AttachedDatabase {
         let opened = {
             let _waits = session.waits();
             let store = self.database.store();
-            let opened = store.database_with_maps(self.database.name(), [SCHEMA_MAP, COOKIES_MAP]);
+            let (name, maps) = (self.database.name(), [SCHEMA_MAP, COOKIES_MAP]);
+            let opened = store.database_with_groups(name, maps, session.groups_of(self.known));
             opened.and_then(|(database, found)| Ok((schema_maps(&database, found, true)?, database)))
         };
         let ((schema, cookies), database) = opened.map_err(|error| session.code_of(&error))?;

@@ -60,6 +60,25 @@ impl AnyTransport {
         }
     }
 
+    /// Whether it knows a machine beside that of a group, at which copies of names may be.
+    pub(crate) fn has_others(&self, group: ServerId) -> bool {
+        match self {
+            AnyTransport::Embedded(_) | AnyTransport::Object(_) => false,
+            AnyTransport::Sockets(sockets) => sockets.has_others(group),
+            AnyTransport::Machine(machine) => machine.groups().all(|own| own.server() != group),
+        }
+    }
+
+    /// Returns the groups that it knows.
+    pub(crate) fn known_groups(&self) -> Vec<ServerId> {
+        match self {
+            AnyTransport::Embedded(embedded) => vec![embedded.server()],
+            AnyTransport::Object(_) => Vec::new(),
+            AnyTransport::Sockets(sockets) => sockets.servers().collect(),
+            AnyTransport::Machine(machine) => machine.groups().map(EmbeddedServer::server).collect(),
+        }
+    }
+
     fn to(&self, group: ServerId) -> Way<'_> {
         match self {
             AnyTransport::Embedded(embedded) => Way::Embedded(embedded),

@@ -29,6 +29,8 @@ mod lease;
 mod least_used;
 mod lost;
 mod map;
+mod name_copier;
+mod names;
 mod peers;
 mod placement;
 mod range;

@@ -263,6 +263,16 @@ impl SocketTransport {
         self.0.0.links.iter().map(|link| link.server)
     }
 
+    /// Whether it knows a machine beside that of a group.
+    pub fn has_others(&self, group: ServerId) -> bool {
+        let shared = &self.0.0;
+        let own = shared.links.find(group).and_then(ServerLink::connection);
+        let is_elsewhere = |link: &ServerLink| {
+            link.server != group && own.as_ref().is_none_or(|connection| !connection.hosts(link.server))
+        };
+        shared.seeds.len() > 1 || shared.links.iter().any(is_elsewhere)
+    }
+
     /// Takes the address of a group, unless one is known.
     pub fn add_group(&self, group: ServerId, address: &Address) {
         self.0.0.links.add(ServerLink::to_group(group, Some(address.clone()))).found(address);

@@ -1,0 +1,184 @@
+//! Names of databases and maps, while the home group cannot be reached: they are read from a copy at
+//! another machine. `docs/yesquel/cluster/directory.md`, "Copies of names", has the rules.
+
+use crate::{Error, Store, any_transport::AnyTransport, catalog::Catalog};
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
+use yesquel_model::{ServerId, Timestamp};
+use yesquel_transport::{Patience, block_on};
+use yesquel_wire::status::{DirectoryStatus, MachineState};
+
+/// Time for which the home group is asked before a copy is. A connection that is refused ends it at once;
+/// a machine that is gone does not answer at all.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The same if the home group was not reached a moment ago.
+const PATIENCE_AFTER_FAILURE: Duration = Duration::from_millis(100);
+/// How long a failure counts.
+const FAILURE_COUNTS: Duration = Duration::from_secs(5);
+/// Time for which the group of a copy is asked.
+const PATIENCE_WITH_COPY: Duration = Duration::from_secs(2);
+/// Groups that are asked for a copy, at most.
+const GROUPS_MAX: usize = 16;
+/// Complete copies that are asked for a name, at most.
+const COPIES_MAX: usize = 3;
+
+/// What a process knows of its cluster's names.
+#[derive(Debug, Default)]
+pub(crate) struct NameKnowledge {
+    /// Time of the last change of names that this process has made. An older copy lacks it.
+    pub(crate) changed: AtomicU64,
+    /// Uptime in milliseconds, plus one, at which the home group was not reached; zero: it was, since.
+    failed_at_ms: AtomicU64,
+}
+
+/// Where names were read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NameSource {
+    Home,
+    /// A copy at another machine, because the home group was not reached.
+    Copy,
+}
+
+/// Why the home group was not reached, and whether it may answer if it is given more time.
+struct HomeFailure {
+    why: String,
+    may_answer: bool,
+}
+
+impl Store {
+    /// Returns whether the copy of names at a group has exactly those of the home group. This reads all of
+    /// them.
+    pub fn is_name_copy_current(&self, group: ServerId) -> Result<bool, Error> {
+        block_on(self.catalog().is_copied(group))
+    }
+
+    fn uptime_ms(&self) -> u64 {
+        u64::try_from(self.uptime().as_millis()).unwrap_or(u64::MAX - 1)
+    }
+
+    /// Reads names at the home group. While it cannot be reached, reads them in a copy that has all of
+    /// them: `suffices` says whether a copy that names no more than this has.
+    ///
+    /// An answer of the home group counts, whatever it says.
+    pub(crate) fn read_names<T>(
+        &self,
+        read: impl AsyncFn(Catalog<'_>) -> Result<T, Error>,
+        suffices: impl Fn(&T) -> bool,
+    ) -> Result<(T, NameSource), Error> {
+        let catalog = self.catalog();
+        if !self.transport().has_others(self.home_group()) {
+            return Ok((block_on(read(catalog))?, NameSource::Home));
+        }
+        let HomeFailure { why, may_answer } = match self.read_at_home(&read)? {
+            Ok(found) => return Ok((found, NameSource::Home)),
+            Err(failure) => failure,
+        };
+        if let Some(found) = self.read_copy(&read, &suffices)? {
+            return Ok((found, NameSource::Copy));
+        }
+        if may_answer {
+            // Busy, perhaps, and there is no other way.
+            return Ok((block_on(read(catalog))?, NameSource::Home));
+        }
+        Err(Error::HomeGroupUnreachable(why))
+    }
+
+    fn transport(&self) -> &AnyTransport {
+        self.inner.trees.client().transport()
+    }
+
+    /// Reads names at the home group, unless that takes too long.
+    fn read_at_home<T>(
+        &self,
+        read: &impl AsyncFn(Catalog<'_>) -> Result<T, Error>,
+    ) -> Result<Result<T, HomeFailure>, Error> {
+        let names = &self.inner.names;
+        let failed_at_ms = names.failed_at_ms.load(Relaxed);
+        let has_failed = failed_at_ms > 0
+            && self.uptime_ms().saturating_sub(failed_at_ms) < FAILURE_COUNTS.as_millis() as u64;
+        let patience = Patience::begin(if has_failed { PATIENCE_AFTER_FAILURE } else { PATIENCE });
+        let failure = match block_on(read(self.catalog())) {
+            Ok(found) => {
+                names.failed_at_ms.store(0, Relaxed);
+                return Ok(Ok(found));
+            }
+            Err(Error::HomeGroupUnreachable(why)) => HomeFailure { why, may_answer: false },
+            Err(Error::Interrupted(why)) if patience.is_lost() => HomeFailure { why, may_answer: true },
+            Err(error) => return Err(error),
+        };
+        names.failed_at_ms.store(self.uptime_ms().saturating_add(1), Relaxed);
+        Ok(Err(failure))
+    }
+
+    /// Reads names in the first copy that has them; `None`: none of the machines that answer has them.
+    fn read_copy<T>(
+        &self,
+        read: &impl AsyncFn(Catalog<'_>) -> Result<T, Error>,
+        suffices: &impl Fn(&T) -> bool,
+    ) -> Result<Option<T>, Error> {
+        let mut groups = self.transport().known_groups();
+        let (mut asked, mut has_directory, mut copies) = (BTreeSet::from([self.home_group()]), false, 0);
+        while asked.len() <= GROUPS_MAX && copies < COPIES_MAX {
+            let Some(group) = groups.iter().copied().find(|group| !asked.contains(group)) else { break };
+            asked.insert(group);
+            let patience = Patience::begin(PATIENCE_WITH_COPY);
+            let answer = block_on(self.read_copy_at(group, read));
+            match answer {
+                Ok(Some(Ok(found))) if suffices(&found) => {
+                    // The home group issues none now.
+                    self.inner.trees.use_spare_numbers(Some(group));
+                    return Ok(Some(found));
+                }
+                Ok(answer) => copies += usize::from(answer.is_some()),
+                // The caller has cancelled.
+                Err(error @ Error::Interrupted(_)) if !patience.is_lost() => return Err(error),
+                Err(_) => continue,
+            }
+            if !has_directory {
+                let directory = block_on(self.inner.trees.client().directory(group)).ok();
+                let directory = directory.and_then(|json| serde_json::from_slice(&json).ok());
+                has_directory = directory.is_some();
+                groups.extend(directory.as_ref().map(groups_with_copies).unwrap_or_default());
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads names in the copy at a group; `None`: it has none that can be used. Fails if the group does
+    /// not answer.
+    async fn read_copy_at<T>(
+        &self,
+        group: ServerId,
+        read: &impl AsyncFn(Catalog<'_>) -> Result<T, Error>,
+    ) -> Result<Option<Result<T, Error>>, Error> {
+        let copy = self.catalog().copied_at(group);
+        let until = match copy.copied_until().await {
+            // The group has no catalog.
+            Err(Error::NoMap(_)) => None,
+            until => until?,
+        };
+        // A copy without the last change of this process names what the process has dropped.
+        let changed = Timestamp(self.inner.names.changed.load(Relaxed));
+        if until.is_none_or(|until| until < changed) {
+            return Ok(None);
+        }
+        match read(copy).await {
+            Err(error @ (Error::Unavailable(_) | Error::Disconnected(_) | Error::Interrupted(_))) => {
+                Err(error)
+            }
+            answer => Ok(Some(answer)),
+        }
+    }
+}
+
+/// Returns the groups at which machines keep copies: the first one of each.
+fn groups_with_copies(directory: &DirectoryStatus) -> Vec<ServerId> {
+    if directory.machines.is_empty() {
+        return directory.groups.iter().map(|known| ServerId(known.group)).collect();
+    }
+    let serving = directory.machines.iter().filter(|machine| machine.state == MachineState::Serving);
+    serving.map(|machine| ServerId(machine.group)).collect()
+}
