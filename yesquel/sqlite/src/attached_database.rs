@@ -191,12 +191,18 @@ impl AttachedDatabase {
     fn find_map(&self, root: u32) -> Result<Map, ResultCode> {
         let mut session = self.session.borrow_mut();
         let (name, database) = (map_name(u64::from(root)), &self.database);
-        let all = session.with(|transaction| match transaction.maps(database) {
-            // A tree keeps its group, so that a copy which names it is right.
-            Err(error @ Error::HomeGroupUnreachable(_)) => {
-                Ok(vec![(name.clone(), database.existing_map(&name)?.ok_or(error)?)])
+        // A tree keeps its group, so that a copy of the names which has it is right.
+        let named = || Ok(database.existing_map(&name)?.map(|map| vec![(name.clone(), map)]));
+        let all = session.with(|transaction| {
+            if database.is_from_copy()
+                && let Some(named) = named()?
+            {
+                return Ok(named);
             }
-            all => all,
+            match transaction.maps(database) {
+                Err(error @ Error::HomeGroupUnreachable(_)) => named()?.ok_or(error),
+                all => all,
+            }
         })?;
         let mut roots = self.roots.borrow_mut();
         roots.extend(all.into_iter().filter_map(|(name, map)| Some((root_of(&name)?, map))));

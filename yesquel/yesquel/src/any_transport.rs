@@ -69,12 +69,12 @@ impl AnyTransport {
         }
     }
 
-    /// Returns the groups that it knows.
-    pub(crate) fn known_groups(&self) -> Vec<ServerId> {
+    /// Returns the groups that it knows, without those at the machine of a group. The ones that are likely
+    /// to answer come first.
+    pub(crate) fn others(&self, group: ServerId) -> Vec<ServerId> {
         match self {
-            AnyTransport::Embedded(embedded) => vec![embedded.server()],
-            AnyTransport::Object(_) => Vec::new(),
-            AnyTransport::Sockets(sockets) => sockets.servers().collect(),
+            AnyTransport::Embedded(_) | AnyTransport::Object(_) => Vec::new(),
+            AnyTransport::Sockets(sockets) => sockets.others(group),
             AnyTransport::Machine(machine) => machine.groups().map(EmbeddedServer::server).collect(),
         }
     }

@@ -17,6 +17,8 @@ const COPY_EVERY_MAX: Duration = Duration::from_secs(60);
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// How long the home group may take for the first answer. The thread has other work.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Interval in which the copy states its time though no name has changed.
+const STATE_EVERY: Duration = Duration::from_secs(60);
 /// Interval between two looks at the spare numbers, each of which is a forced log record.
 const STOCK_EVERY: Duration = Duration::from_secs(600);
 
@@ -26,6 +28,9 @@ pub(crate) struct NameCopier {
     home_group: ServerId,
     group: ServerId,
     copy_at: Instant,
+    /// When the copy states its time again. A client that has changed names and taken the change back
+    /// between two comparisons uses no copy until then.
+    state_at: Instant,
     stock_at: Instant,
     has_failed: bool,
 }
@@ -36,7 +41,14 @@ impl NameCopier {
         let group = *own.first()?;
         let now = Instant::now();
         let is_home = own.contains(&home_group);
-        (!is_home).then_some(NameCopier { home_group, group, copy_at: now, stock_at: now, has_failed: false })
+        (!is_home).then_some(NameCopier {
+            home_group,
+            group,
+            copy_at: now,
+            state_at: now,
+            stock_at: now,
+            has_failed: false,
+        })
     }
 
     /// Copies the names if it is time.
@@ -68,11 +80,15 @@ impl NameCopier {
         let patience = Patience::begin(PATIENCE);
         block_on(catalog.probe())?;
         drop(patience);
-        let changes = block_on(catalog.copy_names(self.group))?;
+        let states_time = Instant::now() >= self.state_at;
+        let changes = block_on(catalog.copy_names(self.group, states_time))?;
         if changes > 0 {
             tracing::debug!(changes, "the names of the cluster were copied");
         }
         let now = Instant::now();
+        if states_time || changes > 0 {
+            self.state_at = now + STATE_EVERY;
+        }
         if now >= self.stock_at {
             block_on(trees.stock_spare_numbers(self.group))?;
             self.stock_at = now + STOCK_EVERY;

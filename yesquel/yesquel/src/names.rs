@@ -26,12 +26,28 @@ const GROUPS_MAX: usize = 16;
 const COPIES_MAX: usize = 3;
 
 /// What a process knows of its cluster's names.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct NameKnowledge {
     /// Time of the last change of names that this process has made. An older copy lacks it.
     pub(crate) changed: AtomicU64,
     /// Uptime in milliseconds, plus one, at which the home group was not reached; zero: it was, since.
     failed_at_ms: AtomicU64,
+    /// Time in milliseconds for which the home group is asked before a copy is.
+    patience_ms: AtomicU64,
+}
+
+impl Default for NameKnowledge {
+    fn default() -> NameKnowledge {
+        NameKnowledge {
+            changed: AtomicU64::new(0),
+            failed_at_ms: AtomicU64::new(0),
+            patience_ms: AtomicU64::new(milliseconds(PATIENCE)),
+        }
+    }
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Where names were read.
@@ -55,8 +71,14 @@ impl Store {
         block_on(self.catalog().is_copied(group))
     }
 
+    /// Sets how long the home group is asked for names before a copy of them at another machine is read.
+    /// Default: 2 s. If the group did not answer a moment ago, it is 100 ms at most.
+    pub fn set_home_patience(&self, patience: Duration) {
+        self.inner.names.patience_ms.store(milliseconds(patience), Relaxed);
+    }
+
     fn uptime_ms(&self) -> u64 {
-        u64::try_from(self.uptime().as_millis()).unwrap_or(u64::MAX - 1)
+        milliseconds(self.uptime())
     }
 
     /// Reads names at the home group. While it cannot be reached, reads them in a copy that has all of
@@ -97,12 +119,16 @@ impl Store {
     ) -> Result<Result<T, HomeFailure>, Error> {
         let names = &self.inner.names;
         let failed_at_ms = names.failed_at_ms.load(Relaxed);
-        let has_failed = failed_at_ms > 0
-            && self.uptime_ms().saturating_sub(failed_at_ms) < FAILURE_COUNTS.as_millis() as u64;
-        let patience = Patience::begin(if has_failed { PATIENCE_AFTER_FAILURE } else { PATIENCE });
+        let has_failed =
+            failed_at_ms > 0 && self.uptime_ms().saturating_sub(failed_at_ms) < milliseconds(FAILURE_COUNTS);
+        let patience = Duration::from_millis(names.patience_ms.load(Relaxed));
+        let patience = if has_failed { patience.min(PATIENCE_AFTER_FAILURE) } else { patience };
+        let patience = Patience::begin(patience);
         let failure = match block_on(read(self.catalog())) {
             Ok(found) => {
-                names.failed_at_ms.store(0, Relaxed);
+                if names.failed_at_ms.swap(0, Relaxed) > 0 {
+                    self.inner.trees.use_spare_numbers(None);
+                }
                 return Ok(Ok(found));
             }
             Err(Error::HomeGroupUnreachable(why)) => HomeFailure { why, may_answer: false },
@@ -119,9 +145,10 @@ impl Store {
         read: &impl AsyncFn(Catalog<'_>) -> Result<T, Error>,
         suffices: &impl Fn(&T) -> bool,
     ) -> Result<Option<T>, Error> {
-        let mut groups = self.transport().known_groups();
-        let (mut asked, mut has_directory, mut copies) = (BTreeSet::from([self.home_group()]), false, 0);
-        while asked.len() <= GROUPS_MAX && copies < COPIES_MAX {
+        let home = self.home_group();
+        let mut groups = self.transport().others(home);
+        let (mut asked, mut has_directory, mut copies) = (BTreeSet::new(), false, 0);
+        while asked.len() < GROUPS_MAX && copies < COPIES_MAX {
             let Some(group) = groups.iter().copied().find(|group| !asked.contains(group)) else { break };
             asked.insert(group);
             let patience = Patience::begin(PATIENCE_WITH_COPY);
@@ -141,7 +168,8 @@ impl Store {
                 let directory = block_on(self.inner.trees.client().directory(group)).ok();
                 let directory = directory.and_then(|json| serde_json::from_slice(&json).ok());
                 has_directory = directory.is_some();
-                groups.extend(directory.as_ref().map(groups_with_copies).unwrap_or_default());
+                let others = directory.map(|directory| groups_with_copies(&directory, home));
+                groups.extend(others.unwrap_or_default());
             }
         }
         Ok(None)
@@ -174,11 +202,15 @@ impl Store {
     }
 }
 
-/// Returns the groups at which machines keep copies: the first one of each.
-fn groups_with_copies(directory: &DirectoryStatus) -> Vec<ServerId> {
+/// Returns the groups at which machines keep copies: the first one of each that does not have the home
+/// group.
+fn groups_with_copies(directory: &DirectoryStatus, home: ServerId) -> Vec<ServerId> {
     if directory.machines.is_empty() {
-        return directory.groups.iter().map(|known| ServerId(known.group)).collect();
+        let groups = directory.groups.iter().map(|known| ServerId(known.group));
+        return groups.filter(|group| *group != home).collect();
     }
-    let serving = directory.machines.iter().filter(|machine| machine.state == MachineState::Serving);
+    let serving = directory.machines.iter().filter(|machine| {
+        machine.state == MachineState::Serving && !machine.all_groups().any(|group| group == home.0)
+    });
     serving.map(|machine| ServerId(machine.group)).collect()
 }

@@ -81,14 +81,15 @@ impl<'a> Catalog<'a> {
     }
 
     /// Makes the copy at a group, whose catalog must exist, as the names of the home group are at present.
-    /// Returns the number of entries that were written or deleted.
+    /// With `states_time` the copy states the snapshot though nothing has changed. Returns the number of
+    /// entries that were written or deleted.
     ///
     /// It compares all names with the copy and holds none in memory but those that differ. A transaction
     /// has [`CHANGES_MAX`] changes at most. A reader between two of them sees names of both times, which
     /// a hint may have; numbers of databases and trees are never used again.
-    pub(crate) async fn copy_names(&self, group: ServerId) -> Result<usize, Error> {
+    pub(crate) async fn copy_names(&self, group: ServerId, states_time: bool) -> Result<usize, Error> {
         let copy = self.copied_at(group);
-        let mut is_complete = copy.copied_until().await?.is_some();
+        let mut is_complete = copy.copied_until().await?.is_some() && !states_time;
         let [mut at_home, mut at_copy] = [self.trees.begin(), self.trees.begin()];
         let (mut pending, mut changes) = (PendingChanges::new(), 0);
         for kind in [DATABASE, MAP] {
@@ -221,7 +222,7 @@ mod tests {
     #[test]
     fn a_copy_becomes_equal_in_pieces() {
         with_catalog(|catalog| {
-            let copied = || block_on(catalog.copy_names(OTHER)).unwrap();
+            let copied = || block_on(catalog.copy_names(OTHER, false)).unwrap();
             let is_copied = || block_on(catalog.is_copied(OTHER)).unwrap();
             let until = || block_on(catalog.copied_at(OTHER).copied_until()).unwrap();
             assert!(!is_copied());
@@ -238,6 +239,8 @@ mod tests {
             assert!(before < until());
             let before = until();
             assert_eq!((copied(), until()), (0, before), "nothing is written without a change");
+            assert_eq!(block_on(catalog.copy_names(OTHER, true)).unwrap(), 0);
+            assert!(before < until());
             put(
                 &catalog,
                 &[
@@ -270,7 +273,7 @@ mod tests {
                     (b"dright".to_vec(), Some(&[7; 8])),
                 ],
             );
-            assert_eq!(block_on(catalog.copy_names(OTHER)).unwrap(), 1);
+            assert_eq!(block_on(catalog.copy_names(OTHER, false)).unwrap(), 1);
         });
     }
 
