@@ -192,7 +192,10 @@ impl AttachedDatabase {
         let mut session = self.session.borrow_mut();
         let (name, database) = (map_name(u64::from(root)), &self.database);
         // A tree keeps its group, so that a copy of the names which has it is right.
-        let named = || Ok(database.existing_map(&name)?.map(|map| vec![(name.clone(), map)]));
+        let named = || {
+            let found = database.existing_map(&name);
+            found.map(|found| found.map(|map| vec![(name.clone(), map)]))
+        };
         let all = session.with(|transaction| {
             if database.is_from_copy()
                 && let Some(named) = named()?

@@ -1,8 +1,8 @@
 //! Copies of the names at other groups, for clients that cannot reach the home group.
 //!
 //! ```text
-//! n                    -> snapshot of the catalog with the last change that the copy has, 8 bytes,
-//!                         big-endian
+//! n                    -> snapshot of the catalog that the copy has, or of a former one without changes
+//!                         since, 8 bytes, big-endian; absent: the copy is not complete
 //! n KEY                -> value of the catalog's entry `d NAME` or `m NUMBER NAME`
 //! ```
 //!
@@ -72,8 +72,7 @@ impl<'a> Catalog<'a> {
         Catalog { copy: Some(group), ..self }
     }
 
-    /// Returns the snapshot of the catalog that a copy has, or a later one without further changes;
-    /// `None`: there is no complete copy.
+    /// Returns the snapshot of the catalog that a copy states; `None`: there is no complete copy.
     pub(crate) async fn copied_until(&self) -> Result<Option<Timestamp>, Error> {
         let found = self.get_near(&mut self.trees.begin(), Vec::new()).await?;
         let time = found.and_then(|value| value.as_ref().try_into().ok().map(u64::from_be_bytes));
@@ -85,8 +84,7 @@ impl<'a> Catalog<'a> {
     /// entries that were written or deleted.
     ///
     /// It compares all names with the copy and holds none in memory but those that differ. A transaction
-    /// has [`CHANGES_MAX`] changes at most. A reader between two of them sees names of both times, which
-    /// a hint may have; numbers of databases and trees are never used again.
+    /// has [`CHANGES_MAX`] changes at most; between two of them the copy is not complete.
     pub(crate) async fn copy_names(&self, group: ServerId, states_time: bool) -> Result<usize, Error> {
         let copy = self.copied_at(group);
         let mut is_complete = copy.copied_until().await?.is_some() && !states_time;
