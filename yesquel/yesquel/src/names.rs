@@ -148,6 +148,7 @@ impl Store {
         let home = self.home_group();
         let mut groups = self.transport().others(home);
         let (mut asked, mut has_directory, mut copies) = (BTreeSet::new(), false, 0);
+        let mut slow = Vec::new();
         while asked.len() < GROUPS_MAX && copies < COPIES_MAX {
             let Some(group) = groups.iter().copied().find(|group| !asked.contains(group)) else { break };
             asked.insert(group);
@@ -162,14 +163,29 @@ impl Store {
                 Ok(answer) => copies += usize::from(answer.is_some()),
                 // The caller has cancelled.
                 Err(error @ Error::Interrupted(_)) if !patience.is_lost() => return Err(error),
-                Err(_) => continue,
+                Err(_) => {
+                    slow.extend(patience.is_lost().then_some(group));
+                    continue;
+                }
             }
+            drop(patience);
             if !has_directory {
                 let directory = block_on(self.inner.trees.client().directory(group)).ok();
                 let directory = directory.and_then(|json| serde_json::from_slice(&json).ok());
                 has_directory = directory.is_some();
                 let others = directory.map(|directory| groups_with_copies(&directory, home));
                 groups.extend(others.unwrap_or_default());
+            }
+        }
+        // They may be busy, or start: there is no other way.
+        for group in slow {
+            match block_on(self.read_copy_at(group, read)) {
+                Ok(Some(Ok(found))) if suffices(&found) => {
+                    self.inner.trees.use_spare_numbers(Some(group));
+                    return Ok(Some(found));
+                }
+                Err(error @ Error::Interrupted(_)) => return Err(error),
+                _ => {}
             }
         }
         Ok(None)

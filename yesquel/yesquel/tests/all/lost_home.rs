@@ -21,7 +21,7 @@ fn create_shop(store: &Store) -> Database {
     let placement: Placement = "1,2".parse().unwrap();
     let shop = store.create_database_at("shop", &placement).unwrap();
     let maps = ["a", "b"].map(|name| shop.map(name).unwrap());
-    assert_eq!(maps.map(|map| map.group()), [1, 2].map(ServerId));
+    assert_eq!(maps.map(|map| map.group()), [2, 1].map(ServerId));
     shop.run(|transaction| maps.iter().try_for_each(|map| transaction.put(*map, b"key", b"value"))).unwrap();
     shop
 }
