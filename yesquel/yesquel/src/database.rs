@@ -4,7 +4,7 @@ use crate::{
     Error, Map, Placement, Store,
     any_transport::AnyTransport,
     catalog::{Catalog, OpenedDatabase},
-    names::NameSource,
+    name_knowledge::NameSource,
 };
 use std::{
     collections::HashMap,

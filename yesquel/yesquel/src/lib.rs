@@ -30,6 +30,7 @@ mod least_used;
 mod lost;
 mod map;
 mod name_copier;
+mod name_knowledge;
 mod names;
 mod peers;
 mod placement;

@@ -1,19 +1,17 @@
 //! Names of databases and maps, while the home group cannot be reached: they are read from a copy at
 //! another machine. `docs/yesquel/cluster/directory.md`, "Copies of names", has the rules.
 
-use crate::{Error, Store, any_transport::AnyTransport, catalog::Catalog};
-use std::{
-    collections::BTreeSet,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-    time::Duration,
+use crate::{
+    Error, Store,
+    any_transport::AnyTransport,
+    catalog::Catalog,
+    name_knowledge::{NameSource, milliseconds},
 };
+use std::{collections::BTreeSet, sync::atomic::Ordering::Relaxed, time::Duration};
 use yesquel_model::{ServerId, Timestamp};
 use yesquel_transport::{Patience, block_on};
 use yesquel_wire::status::{DirectoryStatus, MachineState};
 
-/// Time for which the home group is asked before a copy is. A connection that is refused ends it at once;
-/// a machine that is gone does not answer at all.
-const PATIENCE: Duration = Duration::from_secs(2);
 /// The same if the home group was not reached a moment ago.
 const PATIENCE_AFTER_FAILURE: Duration = Duration::from_millis(100);
 /// How long a failure counts.
@@ -24,39 +22,6 @@ const PATIENCE_WITH_COPY: Duration = Duration::from_secs(2);
 const GROUPS_MAX: usize = 16;
 /// Complete copies that are asked for a name, at most.
 const COPIES_MAX: usize = 3;
-
-/// What a process knows of its cluster's names.
-#[derive(Debug)]
-pub(crate) struct NameKnowledge {
-    /// Time of the last change of names that this process has made. An older copy lacks it.
-    pub(crate) changed: AtomicU64,
-    /// Uptime in milliseconds, plus one, at which the home group was not reached; zero: it was, since.
-    failed_at_ms: AtomicU64,
-    /// Time in milliseconds for which the home group is asked before a copy is.
-    patience_ms: AtomicU64,
-}
-
-impl Default for NameKnowledge {
-    fn default() -> NameKnowledge {
-        NameKnowledge {
-            changed: AtomicU64::new(0),
-            failed_at_ms: AtomicU64::new(0),
-            patience_ms: AtomicU64::new(milliseconds(PATIENCE)),
-        }
-    }
-}
-
-fn milliseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Where names were read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NameSource {
-    Home,
-    /// A copy at another machine, because the home group was not reached.
-    Copy,
-}
 
 /// Why the home group was not reached, and whether it may answer if it is given more time.
 struct HomeFailure {

@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Map, any_transport::AnyTransport, catalog::catalog_tree, client_number::client_number, host::Host,
-    names::NameKnowledge,
+    name_knowledge::NameKnowledge,
 };
 use serde::de::DeserializeOwned;
 use std::{
