@@ -5,6 +5,7 @@ use std::{sync::atomic::AtomicU64, time::Duration};
 /// Time for which the home group is asked before a copy is. A connection that is refused ends it at once;
 /// a machine that is gone does not answer at all.
 const PATIENCE: Duration = Duration::from_secs(2);
+
 /// What a process knows of its cluster's names.
 #[derive(Debug)]
 pub(crate) struct NameKnowledge {

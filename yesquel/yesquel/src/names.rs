@@ -12,7 +12,7 @@ use yesquel_model::{ServerId, Timestamp};
 use yesquel_transport::{Patience, block_on};
 use yesquel_wire::status::{DirectoryStatus, MachineState};
 
-/// The same if the home group was not reached a moment ago.
+/// Time for which the home group is asked before a copy is, if it was not reached a moment ago.
 const PATIENCE_AFTER_FAILURE: Duration = Duration::from_millis(100);
 /// How long a failure counts.
 const FAILURE_COUNTS: Duration = Duration::from_secs(5);
