@@ -435,7 +435,10 @@ impl<'a> Catalog<'a> {
             self.guard_groups(&mut transaction, &entry.groups).await?;
             transaction.insert(self.tree(), &database_key(name), &entry.encode(self.group))?;
             match transaction.commit().await.map_err(Error::from) {
-                Ok(at) => return Ok(self.note_change(at)),
+                Ok(at) => {
+                    self.note_change(at);
+                    return Ok(());
+                }
                 // The entry of a group has changed, or another client has just created the database.
                 Err(Error::Conflict(_)) if entry.groups != [self.group] && attempts < ATTEMPTS_MAX => {
                     attempts += 1;
