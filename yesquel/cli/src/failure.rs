@@ -176,7 +176,10 @@ impl CliError {
             CliError::Address(_) | CliError::Usage(_) | CliError::Yesquel(yesquel::Error::Name { .. }) => 2,
             CliError::Absent(_) | CliError::Yesquel(yesquel::Error::NoDatabase(_)) => 3,
             CliError::Yesquel(
-                yesquel::Error::Connect(_) | yesquel::Error::Unavailable(_) | yesquel::Error::Disconnected(_),
+                yesquel::Error::Connect(_)
+                | yesquel::Error::Unavailable(_)
+                | yesquel::Error::HomeGroupUnreachable(_)
+                | yesquel::Error::Disconnected(_),
             )
             | CliError::Operator(_)
             | CliError::Peer(_)

@@ -65,6 +65,11 @@ impl<T: Transport> Client<T> {
         Client { transport, in_flight, seen: AtomicU64::new(0), counters: SentCounters::default() }
     }
 
+    /// Returns the way to servers.
+    pub fn transport(&self) -> &T {
+        &self.transport
+    }
+
     /// Returns whether no connection is known to have ended. Sends nothing.
     pub fn is_connected(&self) -> bool {
         self.transport.is_connected()

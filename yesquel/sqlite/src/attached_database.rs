@@ -190,7 +190,23 @@ impl AttachedDatabase {
     /// Finds the map of a root page that another client has created.
     fn find_map(&self, root: u32) -> Result<Map, ResultCode> {
         let mut session = self.session.borrow_mut();
-        let all = session.with(|transaction| transaction.maps(&self.database))?;
+        let (name, database) = (map_name(u64::from(root)), &self.database);
+        // A tree keeps its group, so that a copy of the names which has it is right.
+        let named = || {
+            let found = database.existing_map(&name);
+            found.map(|found| found.map(|map| vec![(name.clone(), map)]))
+        };
+        let all = session.with(|transaction| {
+            if database.is_from_copy()
+                && let Some(named) = named()?
+            {
+                return Ok(named);
+            }
+            match transaction.maps(database) {
+                Err(error @ Error::HomeGroupUnreachable(_)) => named()?.ok_or(error),
+                all => all,
+            }
+        })?;
         let mut roots = self.roots.borrow_mut();
         roots.extend(all.into_iter().filter_map(|(name, map)| Some((root_of(&name)?, map))));
         if let Some(map) = roots.get(&root) {
@@ -244,7 +260,8 @@ impl AttachedDatabase {
         let opened = {
             let _waits = session.waits();
             let store = self.database.store();
-            let opened = store.database_with_maps(self.database.name(), [SCHEMA_MAP, COOKIES_MAP]);
+            let (name, maps) = (self.database.name(), [SCHEMA_MAP, COOKIES_MAP]);
+            let opened = store.database_with_groups(name, maps, session.groups_of(self.known));
             opened.and_then(|(database, found)| Ok((schema_maps(&database, found, true)?, database)))
         };
         let ((schema, cookies), database) = opened.map_err(|error| session.code_of(&error))?;

@@ -50,6 +50,7 @@ impl From<&Error> for ResultCode {
             | Error::ClockDiffers(_)
             | Error::ClockBehind(_)
             | Error::Unavailable(_)
+            | Error::HomeGroupUnreachable(_)
             | Error::Disconnected(_) => ResultCode::IOERR,
             Error::OutcomeUnknown(_) => ResultCode::IOERR_COMMIT_ATOMIC,
             _ => ResultCode::INTERNAL,

@@ -32,9 +32,10 @@ pub enum SqlErrorKind {
 /// Records the kind of an error, for callers that need more than a code.
 pub(crate) fn record_kind(error: &yesquel::Error) {
     KIND.set(match error {
-        yesquel::Error::Connect(_) | yesquel::Error::Unavailable(_) | yesquel::Error::Disconnected(_) => {
-            Some(SqlErrorKind::Unreachable)
-        }
+        yesquel::Error::Connect(_)
+        | yesquel::Error::Unavailable(_)
+        | yesquel::Error::HomeGroupUnreachable(_)
+        | yesquel::Error::Disconnected(_) => Some(SqlErrorKind::Unreachable),
         yesquel::Error::NoDatabase(_) => Some(SqlErrorKind::NoDatabase),
         yesquel::Error::Name { .. } => Some(SqlErrorKind::Address),
         yesquel::Error::OutcomeUnknown(_) => Some(SqlErrorKind::OutcomeUnknown),

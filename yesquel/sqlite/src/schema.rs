@@ -118,12 +118,16 @@ impl SchemaCache {
         self.0.get(which).map(|known| (&known.database, &known.cookies))
     }
 
+    /// Returns the number of groups of a database according to its meta values; zero: not known.
+    pub(crate) fn groups_of(&self, SchemaIndex(which): SchemaIndex) -> usize {
+        let values = self.0.get(which).and_then(|known| known.values.as_ref());
+        values.map_or(0, |values| values.groups as usize)
+    }
+
     /// Returns whether groups have joined a database since its copies were learned.
-    pub(crate) fn misses_groups(&self, SchemaIndex(which): SchemaIndex) -> bool {
-        self.0.get(which).is_some_and(|known| {
-            let groups = known.values.as_ref().map_or(0, |values| values.groups);
-            groups as usize > known.cookies.all().len()
-        })
+    pub(crate) fn misses_groups(&self, schema: SchemaIndex) -> bool {
+        let known = self.0.get(schema.0);
+        known.is_some_and(|known| self.groups_of(schema) > known.cookies.all().len())
     }
 
     /// Returns whether another schema was verified at a moment.

@@ -90,7 +90,7 @@ impl DatabaseTrees {
 
     /// Returns the number of bytes of all keys and values, and of tables and indexes.
     pub(crate) fn size(&self, cookies: &MapCopies) -> Result<DatabaseSize, Error> {
-        let maps = self.database.maps()?;
+        let maps = self.database.known_maps()?;
         let own: FxHashSet<u64> = maps.iter().map(|(_, map)| map.tree()).collect();
         let groups: BTreeSet<ServerId> = maps.iter().map(|(_, map)| map.group()).collect();
         let mut bytes = 0;

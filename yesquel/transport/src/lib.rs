@@ -14,7 +14,9 @@ pub use socket::{
     Address, AddressError, Addresses, ConnectError, ConnectStep, DEFAULT_PORT, KnownCluster, SocketOptions,
     SocketTransport,
 };
-pub use wait::{CancelCheck, CancelGuard, block_on, check_cancelled, take_cancelled, was_cancelled};
+pub use wait::{
+    CancelCheck, CancelGuard, Patience, block_on, check_cancelled, take_cancelled, was_cancelled,
+};
 pub use watch_link::{SeeEvent, WatchChannel, WatchLink, WatchRequest};
 
 use std::{

@@ -29,6 +29,44 @@ thread_local! {
     static WAS_CANCELLED: Cell<bool> = const { Cell::new(false) };
     /// Whether a check has returned true, until the polled future takes note of it.
     static CANCELS_FUTURE: Cell<bool> = const { Cell::new(false) };
+    /// When the thread's waits end, see [`Patience`].
+    static PATIENCE_ENDS: Cell<Option<Instant>> = const { Cell::new(None) };
+    /// Whether the last cancellation came from the end of the patience, and not from the check.
+    static HAS_LOST_PATIENCE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Cancels the calling thread's waits for servers at a time, beside its check, until it is dropped. The
+/// thread can then ask another server.
+#[derive(Debug)]
+pub struct Patience {
+    before: Option<Instant>,
+    cancelled_before: bool,
+    /// It belongs to its thread.
+    of_thread: PhantomData<*const ()>,
+}
+
+impl Patience {
+    /// Limits the waits that begin now to a time in all.
+    pub fn begin(time: Duration) -> Patience {
+        let before = PATIENCE_ENDS.replace(Instant::now().checked_add(time));
+        HAS_LOST_PATIENCE.set(false);
+        Patience { before, cancelled_before: WAS_CANCELLED.get(), of_thread: PhantomData }
+    }
+
+    /// Whether a wait was cancelled because the time was over. The thread's check has not cancelled.
+    pub fn is_lost(&self) -> bool {
+        HAS_LOST_PATIENCE.get()
+    }
+}
+
+impl Drop for Patience {
+    fn drop(&mut self) {
+        PATIENCE_ENDS.set(self.before);
+        if HAS_LOST_PATIENCE.replace(false) {
+            // For the caller, the thread goes on.
+            WAS_CANCELLED.set(self.cancelled_before);
+        }
+    }
 }
 
 /// Keeps a check installed for the calling thread until it is dropped.
@@ -64,16 +102,24 @@ pub fn was_cancelled() -> bool {
     WAS_CANCELLED.get()
 }
 
-/// Asks the thread's check, after a wait.
+/// Asks the thread's check, after a wait, and whether its [`Patience`] has ended.
 pub fn check_cancelled() -> bool {
     // The check may wait for something itself.
-    let Some(check) = CANCEL_CHECK.take() else { return false };
-    let is_cancelled = (check.is_cancelled)(check.argument);
-    CANCEL_CHECK.set(Some(check));
-    if is_cancelled {
+    let (check, patience_ends) = (CANCEL_CHECK.take(), PATIENCE_ENDS.take());
+    let is_cancelled = check.is_some_and(|check| (check.is_cancelled)(check.argument));
+    CANCEL_CHECK.set(check);
+    PATIENCE_ENDS.set(patience_ends);
+    let loses_patience = !is_cancelled && patience_ends.is_some_and(|end| Instant::now() >= end);
+    if is_cancelled || loses_patience {
         WAS_CANCELLED.set(true);
+        HAS_LOST_PATIENCE.set(loses_patience);
     }
-    is_cancelled
+    is_cancelled || loses_patience
+}
+
+/// Whether [`check_cancelled`] may cancel.
+fn may_be_cancelled() -> bool {
+    CANCEL_CHECK.get().is_some() || PATIENCE_ENDS.get().is_some()
 }
 
 /// Sleeps until the time has passed or the thread's check cancels.
@@ -90,9 +136,10 @@ pub(crate) fn sleep(time: Duration) {
 
 /// Runs something without the check, where calling it is not allowed.
 pub(crate) fn without_cancellation<R>(does: impl FnOnce() -> R) -> R {
-    let check = CANCEL_CHECK.take();
+    let (check, patience_ends) = (CANCEL_CHECK.take(), PATIENCE_ENDS.take());
     let result = does();
     CANCEL_CHECK.set(check);
+    PATIENCE_ENDS.set(patience_ends);
     result
 }
 
@@ -122,7 +169,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
         loop {
             match future.as_mut().poll(&mut context) {
                 Poll::Ready(output) => return output,
-                Poll::Pending if CANCEL_CHECK.get().is_none() => thread::park(),
+                Poll::Pending if !may_be_cancelled() => thread::park(),
                 Poll::Pending => {
                     // Spurious wakeups do not make it ask more often.
                     let now = Instant::now();
@@ -190,6 +237,25 @@ mod tests {
         let _guard = CancelCheck { is_cancelled: |_| true, argument: 0 }.begin();
         assert!(!without_cancellation(check_cancelled));
         assert!(check_cancelled());
+    }
+
+    #[test]
+    fn patience_ends_a_wait_and_nothing_else() {
+        let never = || block_on(poll_fn(|_| if take_cancelled() { Poll::Ready(()) } else { Poll::Pending }));
+        let patience = Patience::begin(Duration::ZERO);
+        assert!(!patience.is_lost());
+        assert!(!without_cancellation(check_cancelled));
+        never();
+        assert!(patience.is_lost() && was_cancelled());
+        drop(patience);
+        assert!(!was_cancelled() && !check_cancelled());
+        // The caller's own check has cancelled.
+        let _guard = CancelCheck { is_cancelled: |_| true, argument: 0 }.begin();
+        let patience = Patience::begin(Duration::ZERO);
+        never();
+        assert!(!patience.is_lost());
+        drop(patience);
+        assert!(was_cancelled());
     }
 
     #[test]

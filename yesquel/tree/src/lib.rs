@@ -22,6 +22,7 @@ mod reads;
 mod removal;
 mod savepoint;
 mod search;
+mod spare_numbers;
 mod split;
 mod stored;
 mod transaction;
@@ -47,6 +48,7 @@ use cache::Cache;
 use crossbeam_utils::sync::ShardedLock;
 use numbers::NumberRange;
 use rustc_hash::FxHashMap;
+use spare_numbers::SpareSource;
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicUsize, Ordering::Relaxed},
@@ -140,6 +142,7 @@ pub struct Trees<T> {
     issuer_numbers: NumberRange,
     /// Issuer of ids for new nodes.
     issuer: Mutex<Option<Issuer>>,
+    spare_source: SpareSource,
     watched: WatchedLeaves,
     /// Groups of trees with several, and empty ones of others, as far as they were asked for.
     groups: Mutex<FxHashMap<TreeId, Arc<[ServerId]>>>,
@@ -159,6 +162,7 @@ impl<T: Transport> Trees<T> {
             tree_numbers: NumberRange::new(TREE_NUMBERS),
             issuer_numbers: NumberRange::new(ISSUER_NUMBERS),
             issuer: Mutex::default(),
+            spare_source: SpareSource::default(),
             watched: WatchedLeaves::default(),
             groups: Mutex::default(),
             bulk_load_bytes: AtomicUsize::new(bulk_load::BULK_LOAD_BYTES),
@@ -212,7 +216,11 @@ impl<T: Transport> Trees<T> {
             if let Some(first) = self.issuer().as_mut().and_then(|issuer| issuer.issue(count)) {
                 return Ok(first);
             }
-            let number = self.issuer_numbers.next(&self.client).await?;
+            // The home group was not reached a while ago, and may still be down.
+            let number = match self.spare_number().await {
+                Ok(Some(number)) => number,
+                Ok(None) | Err(_) => self.issuer_numbers.next(&self.client).await?,
+            };
             let spent = TreeError::Damaged(TreeId::default(), "there are no names for nodes left");
             *self.issuer() = Some(Issuer::new(number).ok_or(spent)?);
         }

@@ -60,6 +60,25 @@ impl AnyTransport {
         }
     }
 
+    /// Whether it knows a machine beside that of a group, at which copies of names may be.
+    pub(crate) fn has_others(&self, group: ServerId) -> bool {
+        match self {
+            AnyTransport::Embedded(_) | AnyTransport::Object(_) => false,
+            AnyTransport::Sockets(sockets) => sockets.has_others(group),
+            AnyTransport::Machine(machine) => machine.groups().all(|own| own.server() != group),
+        }
+    }
+
+    /// Returns the groups that it knows, without those at the machine of a group. The ones that are likely
+    /// to answer come first.
+    pub(crate) fn others(&self, group: ServerId) -> Vec<ServerId> {
+        match self {
+            AnyTransport::Embedded(_) | AnyTransport::Object(_) => Vec::new(),
+            AnyTransport::Sockets(sockets) => sockets.others(group),
+            AnyTransport::Machine(machine) => machine.groups().map(EmbeddedServer::server).collect(),
+        }
+    }
+
     fn to(&self, group: ServerId) -> Way<'_> {
         match self {
             AnyTransport::Embedded(embedded) => Way::Embedded(embedded),

@@ -7,7 +7,10 @@
 //! m NUMBER NAME        -> id of the map's root, 16 bytes
 //! w NUMBER NAME        -> map that is being bulk loaded, before its commit
 //! ```
+//!
+//! The tree with number zero at the first group of each other machine has a [copy](copies) of `d` and `m`.
 
+mod copies;
 mod more_groups;
 
 use crate::{
@@ -16,9 +19,13 @@ use crate::{
     directory_entries::{self, GroupEntry, GroupState, decode, group_key},
     least_used,
 };
+use copies::COPY;
 pub use more_groups::AddedGroups;
-use std::collections::BTreeMap;
-use yesquel_model::{Key, KeyRange, NodeId, ServerId, TreeId};
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+use yesquel_model::{Key, KeyRange, NodeId, ServerId, Timestamp, TreeId};
 use yesquel_tree::{LoadRegistration, Tree, TreeError, TreeTransaction, Trees, UnfinishedLoad};
 
 /// Maximum length of a name, in bytes.
@@ -71,11 +78,16 @@ fn root(value: &[u8]) -> Result<Tree, Error> {
     Ok(Tree::at(NodeId::from_bits(bits)))
 }
 
-/// Catalog of a cluster, at its home group.
+/// Catalog of a cluster, at its home group, or a copy of it, which is only read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Catalog<'a> {
     pub(crate) trees: &'a Trees<AnyTransport>,
+    /// The home group.
     pub(crate) group: ServerId,
+    /// The group with the copy; `None`: the catalog itself.
+    copy: Option<ServerId>,
+    /// Time of the last change that this process has made, for the choice of copies.
+    changed: Option<&'a AtomicU64>,
 }
 
 /// Entry of a database's name.
@@ -178,6 +190,49 @@ pub(crate) enum MapPlace {
 }
 
 impl<'a> Catalog<'a> {
+    /// Creates the catalog at a home group.
+    pub(crate) fn new(trees: &'a Trees<AnyTransport>, group: ServerId) -> Catalog<'a> {
+        Catalog { trees, group, copy: None, changed: None }
+    }
+
+    /// Notes the times of changes there.
+    pub(crate) fn noting_changes(self, changed: &'a AtomicU64) -> Catalog<'a> {
+        Catalog { changed: Some(changed), ..self }
+    }
+
+    /// Notes a change of names that has committed.
+    pub(crate) fn note_change(&self, at: Timestamp) {
+        if let Some(changed) = self.changed {
+            changed.fetch_max(at.0, Relaxed);
+        }
+    }
+
+    /// Returns the key of an entry at this catalog or copy.
+    fn key(&self, key: Vec<u8>) -> Vec<u8> {
+        match self.copy {
+            None => key,
+            Some(_) => [&[COPY], &key[..]].concat(),
+        }
+    }
+
+    /// Names the error of a request to the home group that was not answered, if the database may be at
+    /// other machines. Other errors are the group's answers.
+    fn at_home<T>(&self, outcome: Result<T, impl Into<Error>>) -> Result<T, Error> {
+        outcome.map_err(|error| match error.into() {
+            Error::Unavailable(why) | Error::Disconnected(why)
+                if self.copy.is_none() && self.trees.client().transport().has_others(self.group) =>
+            {
+                Error::HomeGroupUnreachable(why)
+            }
+            error => error,
+        })
+    }
+
+    /// Takes a number of a tree, which the home group issues.
+    async fn new_tree(&self, group: ServerId) -> Result<Tree, Error> {
+        self.at_home(self.trees.new_tree(group).await)
+    }
+
     /// Returns all entries, as a transaction sees them.
     pub(crate) async fn entries(
         &self,
@@ -205,7 +260,7 @@ impl<'a> Catalog<'a> {
     }
 
     pub(crate) fn tree(&self) -> Tree {
-        catalog_tree(self.group)
+        catalog_tree(self.copy.unwrap_or(self.group))
     }
 
     /// Returns the entries whose keys begin with a prefix, without the prefix.
@@ -214,14 +269,33 @@ impl<'a> Catalog<'a> {
         transaction: &mut TreeTransaction<'a, AnyTransport>,
         prefix: &[u8],
     ) -> Result<Vec<(String, Box<[u8]>)>, Error> {
+        let prefix = &self.key(prefix.to_vec())[..];
         let (mut all, mut cursor) = (Vec::new(), transaction.cursor(self.tree()));
-        let mut next = cursor.seek(transaction, prefix).await?;
+        let mut next = self.at_home(cursor.seek(transaction, prefix).await)?;
         while let Some((key, value)) = next {
             let Some(name) = key.strip_prefix(prefix) else { break };
             all.push((String::from_utf8_lossy(name).into_owned(), value));
-            next = cursor.next(transaction).await?;
+            next = self.at_home(cursor.next(transaction).await)?;
         }
         Ok(all)
+    }
+
+    /// Returns the value of a key.
+    async fn get(
+        &self,
+        transaction: &mut TreeTransaction<'_, AnyTransport>,
+        key: Vec<u8>,
+    ) -> Result<Option<Box<[u8]>>, Error> {
+        self.at_home(transaction.get(self.tree(), &self.key(key)).await)
+    }
+
+    /// Likewise, and prefetches its neighbors.
+    async fn get_near(
+        &self,
+        transaction: &mut TreeTransaction<'_, AnyTransport>,
+        key: Vec<u8>,
+    ) -> Result<Option<Box<[u8]>>, Error> {
+        self.at_home(transaction.get_near(self.tree(), &self.key(key)).await)
     }
 
     /// Returns the names of the databases.
@@ -238,7 +312,7 @@ impl<'a> Catalog<'a> {
         name: &str,
     ) -> Result<DatabaseEntry, Error> {
         check_name(name)?;
-        let found = transaction.get(self.tree(), &database_key(name)).await?;
+        let found = self.get(transaction, database_key(name)).await?;
         found.map_or_else(
             || Err(Error::NoDatabase(name.to_owned())),
             |value| DatabaseEntry::decode(&value, self.group),
@@ -279,7 +353,7 @@ impl<'a> Catalog<'a> {
     ) -> Result<(), Error> {
         for group in groups.iter().filter(|group| **group != self.group) {
             let key = group_key(*group);
-            let entry = transaction.get_near(self.tree(), &key).await?;
+            let entry = self.get_near(transaction, key.clone()).await?;
             let entry: Option<GroupEntry> = entry.map(|value| decode(&value)).transpose()?;
             if entry.is_some_and(|entry| entry.state == GroupState::Retired) {
                 return Err(Error::NoGroup(group.0));
@@ -304,11 +378,11 @@ impl<'a> Catalog<'a> {
         check_name(database)?;
         let mut transaction = self.trees.begin();
         transaction.use_watched(true);
-        transaction.get_near(self.tree(), &database_key(database)).await?;
+        self.get_near(&mut transaction, database_key(database)).await?;
         let DatabaseEntry { number, groups } = self.entry(&mut transaction, database).await?;
         let mut maps = [None; N];
         for (map, name) in maps.iter_mut().zip(names) {
-            let found = transaction.get_near(self.tree(), &map_key(number, name)).await?;
+            let found = self.get_near(&mut transaction, map_key(number, name)).await?;
             *map = found.map(|value| root(&value)).transpose()?;
         }
         // Root pages do not name the groups of their trees. These entries are near those above.
@@ -353,14 +427,18 @@ impl<'a> Catalog<'a> {
             let what = "it has a '/', behind which the name of a map begins";
             return Err(Error::Name { name: name.to_owned(), what });
         }
-        let entry = DatabaseEntry { number: self.trees.number(DATABASES).await?, groups };
+        let number = self.at_home(self.trees.number(DATABASES).await)?;
+        let entry = DatabaseEntry { number, groups };
         let mut attempts = 0;
         loop {
             let mut transaction = self.trees.begin();
             self.guard_groups(&mut transaction, &entry.groups).await?;
             transaction.insert(self.tree(), &database_key(name), &entry.encode(self.group))?;
             match transaction.commit().await.map_err(Error::from) {
-                Ok(_) => return Ok(()),
+                Ok(at) => {
+                    self.note_change(at);
+                    return Ok(());
+                }
                 // The entry of a group has changed, or another client has just created the database.
                 Err(Error::Conflict(_)) if entry.groups != [self.group] && attempts < ATTEMPTS_MAX => {
                     attempts += 1;
@@ -410,7 +488,7 @@ impl<'a> Catalog<'a> {
         // A client that creates a map meanwhile writes below the prefix, which the range deletion
         // guards.
         transaction.delete(self.tree(), &database_key(name))?;
-        transaction.commit().await?;
+        self.note_change(transaction.commit().await?);
         // Bulk loads of maps in it cannot commit any more. If this fails, a later sweep removes
         // their trees.
         let _ = self.sweep_below(&bulk_load_key(&prefix), true).await;
@@ -494,7 +572,7 @@ impl<'a> Catalog<'a> {
         check_name(name)?;
         let database = self.entry(transaction, database).await?;
         let key = map_key(database.number, name);
-        let found = transaction.get(self.tree(), &key).await?;
+        let found = self.get(transaction, key.clone()).await?;
         Ok(MapEntry { database, key, tree: found.map(|value| root(&value)).transpose()? })
     }
 
@@ -538,7 +616,7 @@ impl<'a> Catalog<'a> {
                             Some(group) => *group,
                             None => self.group_of_tree(&mut transaction, &database).await?,
                         };
-                        *fresh.insert(self.trees.new_tree(group).await?)
+                        *fresh.insert(self.new_tree(group).await?)
                     }
                 };
                 // Those at a given group stay there. Tree and name are created together, so that no
@@ -555,7 +633,10 @@ impl<'a> Catalog<'a> {
             // Conflicts with a concurrent drop of the database.
             transaction.guard(self.tree(), KeyRange::single(&database_key(name_of)));
             match transaction.commit().await.map_err(Error::from) {
-                Ok(_) => return Ok(trees),
+                Ok(at) => {
+                    self.note_change(at);
+                    return Ok(trees);
+                }
                 // Another client has just created a map, or dropped the database.
                 Err(Error::Exists | Error::Conflict(_)) if attempts < ATTEMPTS_MAX => attempts += 1,
                 Err(error) => return Err(error),
@@ -577,7 +658,7 @@ impl<'a> Catalog<'a> {
             MapPlace::At(group) | MapPlace::RootAt(group) => group,
             MapPlace::Any => self.group_of_tree(transaction, &entry).await?,
         };
-        let tree = self.trees.new_tree(group).await?;
+        let tree = self.new_tree(group).await?;
         let name = name(tree.root().tree.number());
         check_name(&name)?;
         let key = map_key(entry.number, &name);
@@ -608,7 +689,7 @@ impl<'a> Catalog<'a> {
         let mut transaction = self.trees.begin();
         let is_there = self.drop_in(&mut transaction, database, name).await?;
         if is_there {
-            transaction.commit().await?;
+            self.note_change(transaction.commit().await?);
         }
         Ok(is_there)
     }

@@ -107,7 +107,7 @@ impl CheckedStart {
         let (membership, mut has_told) = (self.identity.membership, false);
         let secrets = self.peers.secrets.get();
         loop {
-            let catalog = Catalog { trees: &self.trees, group: membership.home_group };
+            let catalog = Catalog::new(&self.trees, membership.home_group);
             match ask(Directory { catalog, cluster: membership.cluster, credentials: secrets.peers.as_ref() })
             {
                 Ok(answer) => return Ok(answer),

@@ -4,6 +4,7 @@ use crate::{
     Error, Map, Placement, Store,
     any_transport::AnyTransport,
     catalog::{Catalog, OpenedDatabase},
+    name_knowledge::NameSource,
 };
 use std::{
     collections::HashMap,
@@ -41,12 +42,20 @@ pub struct Database {
     store: Store,
     name: Arc<str>,
     groups: Arc<[ServerId]>,
+    /// Where they were read.
+    source: NameSource,
     maps: Arc<Mutex<HashMap<String, Map>>>,
 }
 
 impl Database {
-    fn new(store: Store, name: &str, groups: Vec<ServerId>) -> Database {
-        Database { store, name: name.into(), groups: groups.into(), maps: Arc::default() }
+    fn new(store: Store, name: &str, groups: Vec<ServerId>, source: NameSource) -> Database {
+        Database { store, name: name.into(), groups: groups.into(), source, maps: Arc::default() }
+    }
+
+    /// Returns whether the handle comes from a copy of the names at another machine, because the home
+    /// group could not be reached. It may lack changes of the last seconds before that.
+    pub fn is_from_copy(&self) -> bool {
+        self.source == NameSource::Copy
     }
 
     /// Returns the name.
@@ -83,10 +92,23 @@ impl Database {
         if let Some(map) = self.known().get(name) {
             return Ok(*map);
         }
-        let tree = block_on(self.catalog().create_map(&self.name, name))?;
-        let map = self.store.map_of(tree);
+        let map = match self.create_map(name) {
+            // It may exist.
+            Err(error @ Error::HomeGroupUnreachable(_)) => self.existing_map(name)?.ok_or(error)?,
+            created => created?,
+        };
         self.known().insert(name.to_owned(), map);
         Ok(map)
+    }
+
+    fn create_map(&self, name: &str) -> Result<Map, Error> {
+        if self.is_from_copy()
+            && let Some(map) = self.existing_map(name)?
+        {
+            return Ok(map);
+        }
+        let tree = block_on(self.catalog().create_map(&self.name, name))?;
+        Ok(self.store.map_of(tree))
     }
 
     /// Returns the maps of some names, which differ. Creates those that do not exist in one
@@ -108,9 +130,20 @@ impl Database {
         self.known().extend(maps.into_iter().map(|(name, tree)| (name, self.store.map_of(tree))));
     }
 
-    /// Returns the map of a name, if it exists.
+    /// Returns the map of a name, if it exists. While the home group cannot be reached, it finds maps that
+    /// another machine has a copy of, and fails for others.
     pub fn existing_map(&self, name: &str) -> Result<Option<Map>, Error> {
-        Ok(block_on(self.catalog().map(&self.name, name))?.map(|tree| self.store.map_of(tree)))
+        let read = async |catalog: Catalog<'_>| catalog.map(&self.name, name).await;
+        let (found, _) = self.store.read_names(read, Option::is_some)?;
+        Ok(found.map(|tree| self.store.map_of(tree)))
+    }
+
+    /// Returns the maps that are known, by name: all, or while the home group cannot be reached those in
+    /// the copy of another machine, which may lack the newest.
+    pub fn known_maps(&self) -> Result<Vec<(String, Map)>, Error> {
+        let read = async |catalog: Catalog<'_>| catalog.maps(&self.name).await;
+        let (all, _) = self.store.read_names(read, |_| true)?;
+        Ok(all.into_iter().map(|(name, tree)| (name, self.store.map_of(tree))).collect())
     }
 
     /// Returns the maps, in order of their names.
@@ -184,7 +217,7 @@ impl Database {
 
 impl Store {
     pub(crate) fn catalog(&self) -> Catalog<'_> {
-        Catalog { trees: &self.inner.trees, group: self.home_group() }
+        Catalog::new(&self.inner.trees, self.home_group()).noting_changes(&self.inner.names.changed)
     }
 
     /// Returns the names of the databases, in order.
@@ -205,25 +238,45 @@ impl Store {
     pub fn create_database_at(&self, name: &str, placement: &Placement) -> Result<Database, Error> {
         let groups = self.place(placement)?;
         block_on(self.catalog().create_database(name, groups.clone()))?;
-        Ok(Database::new(self.clone(), name, groups))
+        Ok(Database::new(self.clone(), name, groups, NameSource::Home))
     }
 
-    /// Returns a database, which must exist.
+    /// Returns a database, which must exist. While the home group cannot be reached, its entry is read
+    /// in the copy of another machine.
     pub fn database(&self, name: &str) -> Result<Database, Error> {
-        let groups = block_on(self.catalog().groups(name))?;
-        Ok(Database::new(self.clone(), name, groups))
+        let read = async |catalog: Catalog<'_>| catalog.groups(name).await;
+        let (groups, source) = self.read_names(read, |_| true)?;
+        Ok(Database::new(self.clone(), name, groups, source))
     }
 
     /// Returns a database, which must exist, and maps of it, as far as they exist. This costs fewer
     /// round trips than one call for each. All maps of a database with several groups are
     /// [cached](Database::cached_map).
+    ///
+    /// While the home group cannot be reached, the copy of another machine is read. It fails then if the
+    /// copy does not have all of the maps, because others may exist.
     pub fn database_with_maps<const N: usize>(
         &self,
         name: &str,
         maps: [&str; N],
     ) -> Result<(Database, [Option<Map>; N]), Error> {
-        let OpenedDatabase { groups, maps, all } = block_on(self.catalog().open(name, maps))?;
-        let database = Database::new(self.clone(), name, groups);
+        self.database_with_groups(name, maps, 0)
+    }
+
+    /// Like [`database_with_maps`](Self::database_with_maps), for a caller that knows that the database
+    /// has so many groups at least: a copy that has fewer is too old.
+    pub fn database_with_groups<const N: usize>(
+        &self,
+        name: &str,
+        maps: [&str; N],
+        groups_min: usize,
+    ) -> Result<(Database, [Option<Map>; N]), Error> {
+        let read = async |catalog: Catalog<'_>| catalog.open(name, maps).await;
+        let has_all = |opened: &OpenedDatabase<N>| {
+            opened.maps.iter().all(Option::is_some) && opened.groups.len() >= groups_min
+        };
+        let (OpenedDatabase { groups, maps, all }, source) = self.read_names(read, has_all)?;
+        let database = Database::new(self.clone(), name, groups, source);
         database.remember(all);
         Ok((database, maps.map(|tree| tree.map(|tree| self.map_of(tree)))))
     }

@@ -395,7 +395,7 @@ pub(crate) mod tests {
     /// A store of which the second machine has group 1, and its directory.
     pub(crate) fn with_directory(test: impl FnOnce(Directory<'_>)) {
         let store = Store::in_memory().unwrap();
-        let catalog = Catalog { trees: &store.inner.trees, group: store.home_group() };
+        let catalog = Catalog::new(&store.inner.trees, store.home_group());
         let credentials = Credentials::from(b"secret");
         let directory = Directory { catalog, cluster: store.cluster(), credentials: Some(&credentials) };
         let (digest, address) = ([7; 32], "a:7411");

@@ -7,6 +7,7 @@ use crate::{
     directory::{Directory, DirectoryError, Joiner, MachineNumbers},
     directory_proofs::RenewedProofs,
     fatal::FatalError,
+    name_copier::NameCopier,
     peers::Peers,
     stop_flag::StopFlag,
 };
@@ -61,6 +62,8 @@ pub(crate) struct DirectoryThread {
     trees: Trees<AnyTransport>,
     peers: Arc<Peers>,
     options: DirectoryOptions,
+    /// `None`: this machine has the names.
+    names: Option<NameCopier>,
     /// When to read the directory; `None`: when another server has a later version.
     read_at: Option<Instant>,
     has_failed: bool,
@@ -93,6 +96,10 @@ impl DirectoryThread {
             // Clients that ask before it is read, or while the home group is down, get this copy.
             groups.iter().for_each(|group| group.core().install_directory(directory.clone()));
         }
+        let mut own: Vec<ServerId> = groups.iter().map(EmbeddedServer::server).collect();
+        // The first one speaks for the machine.
+        own.sort_by_key(|group| *group != first.server());
+        let names = NameCopier::new(identity.membership.home_group, &own);
         DirectoryThread {
             groups,
             first,
@@ -101,6 +108,7 @@ impl DirectoryThread {
             trees,
             peers,
             options,
+            names,
             read_at,
             has_failed: false,
             log_ends: Vec::new(),
@@ -117,7 +125,7 @@ impl DirectoryThread {
     /// The directory, by the secrets that are in force.
     fn directory<'a>(&'a self, secrets: &'a Secrets) -> Directory<'a> {
         let membership = self.identity.membership;
-        let catalog = Catalog { trees: &self.trees, group: membership.home_group };
+        let catalog = Catalog::new(&self.trees, membership.home_group);
         Directory { catalog, cluster: membership.cluster, credentials: secrets.peers.as_ref() }
     }
 
@@ -135,6 +143,9 @@ impl DirectoryThread {
             // After a failure only when the pause is over.
             if is_due || (!self.has_failed && self.core().is_directory_outdated()) {
                 self.refresh_or_log();
+            }
+            if let Some(names) = &mut self.names {
+                names.copy_if_due(&self.trees);
             }
             for command in commands {
                 let reply = self.perform(&command.request);
@@ -434,7 +445,7 @@ mod tests {
         // The directory exists, and this machine has entered itself.
         Store::connect(&address, options).unwrap().add_machine(Duration::from_secs(60)).unwrap();
         let trees = Trees::new(Client::new(server.host().transport.clone(), client_number()));
-        let catalog = Catalog { trees: &trees, group: ServerId(0) };
+        let catalog = Catalog::new(&trees, ServerId(0));
         let cluster = server.host().transport().core().membership().cluster;
         let proved_by = |credentials| Directory { catalog, cluster, credentials: Some(credentials) };
         let machines = |credentials| {

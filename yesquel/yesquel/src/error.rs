@@ -214,6 +214,13 @@ pub enum Error {
     /// The server did not answer. The operation had no effect.
     #[error("{0}")]
     Unavailable(String),
+    /// The home group, which has the names of databases and maps, did not answer, and no other machine has
+    /// a copy that suffices. The operation had no effect.
+    #[error(
+        "the home group of the cluster cannot be reached: {0}. Until it answers, tables and databases are neither created \
+         nor dropped; those whose groups answer can be read and written"
+    )]
+    HomeGroupUnreachable(String),
     /// The caller's [`CancelCheck`](crate::CancelCheck) cancelled the wait for the server. The
     /// operation had no effect.
     #[error("{0}")]

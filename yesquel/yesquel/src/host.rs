@@ -261,7 +261,7 @@ impl Host {
         let MachineIdentity { membership, machine, .. } = self.first.core().identity();
         let trees = Trees::new(Client::new(self.transport.clone(), client_number()));
         let secrets = peers.secrets.get();
-        let catalog = Catalog { trees: &trees, group: membership.home_group };
+        let catalog = Catalog::new(&trees, membership.home_group);
         let cluster = membership.cluster;
         let directory = Directory { catalog, cluster, credentials: secrets.peers.as_ref() };
         let own: Vec<ServerId> = self.groups.iter().map(EmbeddedServer::server).collect();
@@ -373,7 +373,7 @@ fn create_catalog_later(embedded: &EmbeddedServer, ending: &StopFlag, serves: &R
 fn give_up_catalog(transport: AnyTransport, own: ServerId, home: ServerId, ending: &StopFlag) {
     let _guard = ending.cancel_calls();
     let trees = Trees::new(Client::new(transport, client_number()));
-    let [from, to] = [own, home].map(|group| Catalog { trees: &trees, group });
+    let [from, to] = [own, home].map(|group| Catalog::new(&trees, group));
     while !ending.is_set() {
         match block_on(to.adopt_first(&from)) {
             Ok(None) => return,

@@ -2,6 +2,7 @@
 
 use crate::{
     Error, Map, any_transport::AnyTransport, catalog::catalog_tree, client_number::client_number, host::Host,
+    name_knowledge::NameKnowledge,
 };
 use serde::de::DeserializeOwned;
 use std::{
@@ -40,6 +41,7 @@ pub(crate) struct StoreInner {
     /// The group of the machine that answered first.
     pub(crate) server: ServerId,
     pub(crate) membership: ClusterMembership,
+    pub(crate) names: NameKnowledge,
     /// The server, if it is in this process. Declared after the trees, to be dropped after them.
     host: Option<Arc<Host>>,
     /// The client's number, and how many numbers were drawn from it.
@@ -125,7 +127,8 @@ impl Store {
         host: Option<Arc<Host>>,
     ) -> Store {
         let (trees, drawn) = (Trees::new(Client::new(transport, client)), (client, AtomicU64::new(0)));
-        Store { inner: Arc::new(StoreInner { trees, server, membership, host, drawn }) }
+        let names = NameKnowledge::default();
+        Store { inner: Arc::new(StoreInner { trees, server, membership, names, host, drawn }) }
     }
 
     /// Draws a number that no client draws again, except by chance: 64 bits that follow from the

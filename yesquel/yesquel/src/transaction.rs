@@ -27,6 +27,8 @@ pub struct Transaction<'a> {
     pub(crate) lost_to: Option<Refusal>,
     /// An operation without a result got a map of another store.
     is_misused: bool,
+    /// Whether it changes names of maps or databases.
+    changes_names: bool,
     pub(crate) inner: yesquel_tree::TreeTransaction<'a, AnyTransport>,
 }
 
@@ -39,7 +41,8 @@ impl Database {
 
 impl<'a> Transaction<'a> {
     pub(crate) fn new(database: &'a Database) -> Transaction<'a> {
-        Transaction { database, lost_to: None, is_misused: false, inner: database.trees().begin() }
+        let inner = database.trees().begin();
+        Transaction { database, lost_to: None, is_misused: false, changes_names: false, inner }
     }
 
     /// Converts the result of an operation.
@@ -328,6 +331,7 @@ impl<'a> Transaction<'a> {
         // The catalog of this transaction's own database handle lives long enough.
         let catalog = self.database.catalog();
         let tree = block_on(catalog.create_in(&mut self.inner, database.name(), place, name))?;
+        self.changes_names = true;
         Ok(database.store().map_of(tree))
     }
 
@@ -341,6 +345,7 @@ impl<'a> Transaction<'a> {
         self.check_store(database)?;
         let groups = database.store().place(placement)?;
         let catalog = self.database.catalog();
+        self.changes_names = true;
         block_on(catalog.add_groups(&mut self.inner, database.name(), &groups))
     }
 
@@ -354,6 +359,7 @@ impl<'a> Transaction<'a> {
     /// Drops a map of a database with its content at the commit. Returns whether it exists.
     pub fn drop_map(&mut self, database: &Database, name: &str) -> Result<bool, Error> {
         self.check_store(database)?;
+        self.changes_names = true;
         block_on(database.catalog().drop_in(&mut self.inner, database.name(), name))
     }
 
@@ -408,7 +414,12 @@ impl<'a> Transaction<'a> {
             commit(&self.inner).await
         });
         match &outcome {
-            Ok(_) => self.settle(true),
+            Ok(at) => {
+                if self.changes_names {
+                    self.database.catalog().note_change(*at);
+                }
+                self.settle(true);
+            }
             Err(
                 TreeError::Commit(CommitError::Refused { .. } | CommitError::Failed(_))
                 | TreeError::Exists

@@ -204,6 +204,7 @@ fn failure(error: &Error) -> Outcome {
         | Error::DiskFailed(_)
         | Error::DiskFull(_)
         | Error::Unavailable(_)
+        | Error::HomeGroupUnreachable(_)
         | Error::OutcomeUnknown(_)
         | Error::Connect(_) => Status::ServiceUnavailable,
         _ => Status::Error,

@@ -46,6 +46,11 @@ impl SqlSession {
         self.schemas.misses_groups(schema)
     }
 
+    /// Returns the number of groups that a database has according to its meta values.
+    pub(crate) fn groups_of(&self, schema: SchemaIndex) -> usize {
+        self.schemas.groups_of(schema)
+    }
+
     /// Notes the groups of a database, and its copies of the meta values.
     pub(crate) fn learn_groups(&mut self, schema: SchemaIndex, database: &Database, cookies: &MapCopies) {
         self.use_groups(database.groups());

@@ -16,6 +16,7 @@ mod isolation;
 mod joining_groups;
 mod lease_turns;
 mod long_keys;
+mod lost_home;
 mod memory;
 mod outages;
 mod outdated_schemas;

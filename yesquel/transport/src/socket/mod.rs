@@ -264,6 +264,24 @@ impl SocketTransport {
         self.0.0.links.iter().map(|link| link.server)
     }
 
+    /// Returns the groups that are not at the machine of a group, as far as it knows them. Those with an
+    /// open connection come first.
+    pub fn others(&self, group: ServerId) -> Vec<ServerId> {
+        let links = &self.0.0.links;
+        let own = links.find(group).and_then(ServerLink::connection);
+        let is_elsewhere = |link: &&ServerLink| {
+            link.server != group && own.as_ref().is_none_or(|connection| !connection.hosts(link.server))
+        };
+        let mut others: Vec<&ServerLink> = links.iter().filter(is_elsewhere).collect();
+        others.sort_by_cached_key(|link| link.open().is_none());
+        others.into_iter().map(|link| link.server).collect()
+    }
+
+    /// Whether it knows a machine beside that of a group.
+    pub fn has_others(&self, group: ServerId) -> bool {
+        self.0.0.seeds.len() > 1 || !self.others(group).is_empty()
+    }
+
     /// Takes the address of a group, unless one is known.
     pub fn add_group(&self, group: ServerId, address: &Address) {
         self.0.0.links.add(ServerLink::to_group(group, Some(address.clone()))).found(address);

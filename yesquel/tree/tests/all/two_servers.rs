@@ -4,7 +4,7 @@ use std::{cell::Cell, future::Future, sync::Arc, time::Duration};
 use yesquel_client::Client;
 use yesquel_embedded::EmbeddedServer;
 use yesquel_engine::{Engine, EngineSettings, Now};
-use yesquel_model::{ClusterMembership, KeyRange, NodeId, Refusal, ServerId, Timestamp};
+use yesquel_model::{ClusterMembership, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, TreeId};
 use yesquel_server::Time;
 use yesquel_transport::{HeartbeatSource, LostCall, ReplyHandler, Transport, block_on};
 use yesquel_tree::{Splitter, Tree, TreeError, TreeTransaction, Trees};
@@ -265,6 +265,51 @@ fn each_server_numbers_its_nodes_independently() {
         txn.put(tree, key, &LONG).unwrap();
         block_on(txn.commit()).unwrap();
     }
+}
+
+/// Clients that take spare numbers of a group need none of the home group, and each gets its own.
+#[test]
+fn spare_numbers_are_given_out_once() {
+    let both = Both::new();
+    let (machine, clients) = (both.trees(1), [both.trees(2), both.trees(3)]);
+    let group = ServerId(0);
+    let catalog = Tree::at(NodeId::root(TreeId::default(), group));
+    block_on(machine.create_if_missing(catalog)).unwrap();
+    let tree = block_on(machine.create(group)).unwrap();
+    assert_eq!(block_on(machine.stock_spare_numbers(group)), Ok(true));
+    assert_eq!(block_on(machine.stock_spare_numbers(group)), Ok(false));
+    let put_long = |trees: &Trees<&Both>, key: &[u8]| {
+        let mut txn = trees.begin();
+        txn.put(tree, key, &LONG).unwrap();
+        block_on(txn.commit()).unwrap();
+    };
+    let of_home = || {
+        let counter = NodeId { tree: TreeId::default(), server: both.home_group(), local: LocalId(2) };
+        block_on(machine.client().take(counter, 0, 0)).unwrap()
+    };
+    let before = of_home();
+    for (trees, key) in clients.iter().zip([b"a", b"b"]) {
+        trees.use_spare_numbers(Some(group));
+        put_long(trees, key);
+    }
+    assert_eq!(of_home(), before);
+    for key in [b"a", b"b"] {
+        assert_eq!(block_on(machine.get(tree, key)).unwrap().as_deref(), Some(&LONG[..]));
+    }
+    // Without spare numbers, or with some that make no sense, they come from the home group.
+    for wrong in [None, Some(&[0; 16][..]), Some(b"x")] {
+        let mut txn = machine.begin();
+        match wrong {
+            Some(wrong) => txn.put(catalog, b"i", wrong).unwrap(),
+            None => txn.delete(catalog, b"i").unwrap(),
+        }
+        block_on(txn.commit()).unwrap();
+        let (trees, before) = (both.trees(4), of_home());
+        trees.use_spare_numbers(Some(group));
+        put_long(&trees, b"c");
+        assert!(of_home() > before);
+    }
+    assert_eq!(block_on(machine.stock_spare_numbers(group)), Ok(true));
 }
 
 #[test]

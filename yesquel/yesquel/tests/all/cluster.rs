@@ -55,7 +55,7 @@ impl Cluster {
         self.servers[usize::from(server)] = None;
     }
 
-    fn restart(&mut self, server: u16) {
+    pub(crate) fn restart(&mut self, server: u16) {
         self.servers[usize::from(server)] = Some(start(self.folder.path(), server));
     }
 

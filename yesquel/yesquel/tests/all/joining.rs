@@ -492,3 +492,31 @@ fn a_cluster_of_configured_servers_takes_more() {
     place.client("b").create_database_at("wide", &Placement::Tables).unwrap();
     drop((founder, second, joined));
 }
+
+/// The machine of the founder is down: the address of any other one is enough.
+#[test]
+fn new_clients_need_no_founder() {
+    let place = Place::new();
+    let founder = place.found("a");
+    let _others: Vec<Server> =
+        ["b", "c"].iter().map(|name| place.join(name, "a", &place.token("a")).unwrap()).collect();
+    let store = place.client("a");
+    let shop = store.create_database_at("shop", &"1".parse().unwrap()).unwrap();
+    shop.put(shop.map("a").unwrap(), b"key", b"value").unwrap();
+    for group in [1, 2] {
+        while !store.is_name_copy_current(ServerId(group)).unwrap() {
+            thread::yield_now();
+        }
+    }
+    drop(founder);
+    for addresses in [&["b"][..], &["a", "c"]] {
+        let addresses: Vec<Address> = addresses.iter().map(|name| place.address(name)).collect();
+        let store = Store::connect_any(&addresses, SocketOptions::default()).unwrap();
+        let shop = store.database("shop").unwrap();
+        assert!(shop.is_from_copy());
+        let map = shop.map("a").unwrap();
+        assert_eq!(shop.get(map, b"key").unwrap().as_deref(), Some(&b"value"[..]));
+        shop.put(map, b"key", b"value").unwrap();
+        assert!(matches!(shop.map("new"), Err(Error::HomeGroupUnreachable(_))));
+    }
+}

@@ -16,6 +16,7 @@ mod large;
 mod lease_turns;
 mod leases;
 mod lost;
+mod lost_home;
 mod machine_groups;
 mod maps;
 mod peers;

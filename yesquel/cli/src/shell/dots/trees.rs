@@ -92,9 +92,10 @@ pub(super) fn tree(shell: &mut Shell, words: &[&str]) -> ShellResult {
     let has_rows = kind == "table"
         && !connection.query_row(without, [&table], |row| row.get(0)).optional()?.unwrap_or(false);
     let nodes = trees.nodes(root).map_err(|error| match error {
-        yesquel::Error::Connect(_) | yesquel::Error::Unavailable(_) | yesquel::Error::Disconnected(_) => {
-            ShellError::Unreachable(error.to_string())
-        }
+        yesquel::Error::Connect(_)
+        | yesquel::Error::Unavailable(_)
+        | yesquel::Error::HomeGroupUnreachable(_)
+        | yesquel::Error::Disconnected(_) => ShellError::Unreachable(error.to_string()),
         // The open transaction creates it, and no server has it yet.
         yesquel::Error::NoMap(_) => {
             ShellError::Said(format!("the tree of {name} is not there before the COMMIT"))
