@@ -30,7 +30,10 @@ pub(super) mod snapshots;
 pub(super) mod sql;
 mod tables;
 pub(super) mod transactions;
+pub(super) mod two_rows;
 
+/// Numbers of groups over which the leaves of section 6.1's loads are distributed.
+const GROUPS: [usize; 2] = [1, 4];
 /// Client processes.
 const PROCESSES: u64 = 2;
 /// Threads of each process, unless the benchmark varies their number.

@@ -1,12 +1,12 @@
 //! Commits of transactions that write two trees: of one group, or of two.
 
-use crate::Result;
+use crate::{Result, cluster};
 use serde_json::{Value, json};
 use std::{
     process, thread,
     time::{Instant, SystemTime},
 };
-use yesquel::{Address, SocketOptions};
+use yesquel::SocketOptions;
 use yesquel_client::Client;
 use yesquel_transport::{SocketTransport, block_on};
 use yesquel_tree::{Tree, Trees};
@@ -35,8 +35,7 @@ fn client_number() -> Result<u64> {
 
 /// Commits by threads that share a connection to each server.
 pub(crate) fn run(plan: &GroupsPlan) -> Result<Value> {
-    let addresses: Vec<Address> =
-        plan.target.split(',').map(str::parse).collect::<std::result::Result<_, _>>()?;
+    let addresses = cluster::addresses(&plan.target)?;
     let client = client_number()?;
     let options = SocketOptions { lanes: 0, ..SocketOptions::default() };
     let transport = SocketTransport::connect(&addresses, client, options)?;

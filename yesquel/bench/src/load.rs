@@ -1,7 +1,7 @@
 //! Threads of a load, and their results.
 
 use crate::{
-    LoadWorkload, Result,
+    LoadWorkload, Result, cluster,
     plan::LoadPlan,
     target::{LoadClient, ThreadConnections, key},
     worker::{LAST, LoadWorker},
@@ -122,11 +122,11 @@ fn latencies(seen: &Histogram<u64>) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// Returns the server's request counts so far.
+/// Returns the request counts of all servers so far.
 fn requests(shared: &ThreadConnections) -> Result<RequestStatus> {
     match shared {
-        ThreadConnections::Yesquel(database, _) => Ok(database.store().status()?.requests),
-        ThreadConnections::Sql(_, Some(store)) => Ok(store.status()?.requests),
+        ThreadConnections::Yesquel(database, _) => cluster::requests(database.store()),
+        ThreadConnections::Sql(_, Some(store)) => cluster::requests(store),
         ThreadConnections::Sql(_, None) | ThreadConnections::Redis(_) => Ok(RequestStatus::default()),
         #[cfg(feature = "mariadb")]
         ThreadConnections::Maria(_) => Ok(RequestStatus::default()),

@@ -2,6 +2,7 @@
 //! on a schedule. `cargo xtask bench yesquel` starts servers and several of
 //! these, and compares.
 
+mod cluster;
 mod connections;
 #[cfg(feature = "embedded")]
 mod embedded;
@@ -75,7 +76,7 @@ enum LoadWorkload {
 struct LoadArguments {
     /// What to do
     workload: LoadWorkload,
-    /// Whom to ask: yesquel:ADDRESS, redis:ADDRESS or mariadb:ADDRESS; by SQLite's interface: sql:ADDRESS, folder:FOLDER, sqlite:FILE or sqlite-cached:FILE; for embedded: yesquel:FOLDER, redb:FOLDER or fjall:FOLDER
+    /// Whom to ask: yesquel:ADDRESSES (separated by commas), redis:ADDRESS or mariadb:ADDRESS; by SQLite's interface: sql:ADDRESSES, folder:FOLDER, sqlite:FILE or sqlite-cached:FILE; for embedded: yesquel:FOLDER, redb:FOLDER or fjall:FOLDER
     #[arg(long, default_value = "")]
     target: String,
     /// Threads
@@ -120,8 +121,8 @@ struct LoadArguments {
     /// Threads of all processes, each of which then writes keys of its own; 0: they share all
     #[arg(long, default_value_t = 0)]
     apart: u64,
-    /// Groups that each transaction of `commit` writes to
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
+    /// Groups that each transaction of `commit` writes to, 1 or 2; groups of the server of `roots`
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     groups: u8,
     /// Statement of `tables`
     #[arg(long, value_enum, default_value_t = tables::TableStatement::Read)]
@@ -199,6 +200,7 @@ fn run(arguments: &LoadArguments) -> Result<serde_json::Value> {
         LoadWorkload::Survey => return survey::run(&arguments.target, measured),
         LoadWorkload::Roots => {
             return roots::run(&roots::RootsPlan {
+                groups: arguments.groups.into(),
                 operations: arguments.operations,
                 clients: arguments.clients.max(1),
                 threads: arguments.threads.max(1),

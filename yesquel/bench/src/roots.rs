@@ -3,13 +3,15 @@
 //! Clients and server share a process, so that millions of operations take a minute; the fetches
 //! are the same as by sockets.
 
-use crate::{Result, target::key};
+use crate::{Result, cluster, target::key};
 use serde_json::json;
 use std::{sync::Arc, thread};
-use yesquel::{Database, EngineSettings, ListenOptions, LogOptions, Map, Server, Store};
+use yesquel::{Database, EngineSettings, LeafPlacement, ListenOptions, LogOptions, Map, Server, Store};
 use yesquel_seeds::Random;
 
 pub(crate) struct RootsPlan {
+    /// Groups of the server, over which the leaves are distributed.
+    pub(crate) groups: u16,
     /// Operations of each kind.
     pub(crate) operations: u64,
     /// Number of caches.
@@ -41,8 +43,7 @@ struct CachingClient {
 impl CachingClient {
     fn new(server: &Server) -> Result<CachingClient> {
         let store = Store::of_host(Arc::clone(server.host()));
-        let database = store.database_or_create("bench")?;
-        let map = database.map("bench")?;
+        let (database, map) = cluster::database(&store)?;
         Ok(CachingClient { store, database, map })
     }
 
@@ -120,7 +121,8 @@ fn fetches(clients: &[CachingClient]) -> u64 {
 
 pub(crate) fn run(plan: &RootsPlan) -> Result<serde_json::Value> {
     let settings = EngineSettings { node_cells_max: NODE_CELLS_MAX, ..EngineSettings::default() };
-    let listen = ListenOptions::default();
+    let listen =
+        ListenOptions { groups: plan.groups, placement: LeafPlacement::Spread, ..ListenOptions::default() };
     let server = Server::start(None, settings, LogOptions::default(), listen)?;
     let loader = CachingClient::new(&server)?;
     let value = vec![b'v'; plan.value_bytes];

@@ -47,7 +47,7 @@ impl SqlLocation {
     pub(crate) fn of(kind: &str, rest: &str) -> Option<SqlLocation> {
         let place = |name: String, stock, cache_kib| Some(SqlLocation { name, stock, cache_kib });
         match kind {
-            "sql" => place(format!("yesquel://{rest}/{DATABASE}"), false, None),
+            "sql" => place(format!("yesquel://{rest}/{DATABASE}?placement=tables"), false, None),
             "folder" => place(format!("yesquel:{rest}"), false, None),
             "sqlite" => place(rest.to_owned(), true, None),
             // More than any table of these benchmarks.

@@ -1,7 +1,7 @@
 //! Statements of SQL on tables that are distributed over the groups of a cluster, one table a group.
 //! Each connection chooses a table and a key at random for each statement.
 
-use crate::Result;
+use crate::{Result, cluster};
 use clap::ValueEnum;
 use rusqlite::{Connection, Statement};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use yesquel::{ServerId, SocketOptions, Store};
+use yesquel::Store;
 use yesquel_seeds::Random;
 
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -83,19 +83,17 @@ fn create(plan: &TablesPlan) -> Result<()> {
 
 /// Requests of clients to each group so far, in the order of the groups.
 fn requests(store: &Store) -> Result<Vec<u64>> {
-    let groups = store.directory()?.groups;
-    let of = |group: u16| -> Result<u64> {
-        let requests = store.status_of(ServerId(group))?.requests;
+    let of = |group| -> Result<u64> {
+        let requests = store.status_of(group)?.requests;
         Ok(requests.reads + requests.commits + requests.prepares)
     };
-    groups.iter().map(|group| of(group.group)).collect()
+    cluster::groups(store)?.into_iter().map(of).collect()
 }
 
 /// Runs the statements.
 pub(crate) fn run(plan: &TablesPlan) -> Result<Value> {
     create(plan)?;
-    let first = plan.target.split(',').next().unwrap_or_default().parse()?;
-    let store = Store::connect(&first, SocketOptions::default())?;
+    let store = cluster::connect(&plan.target)?;
     let (ready, begin) = (Barrier::new(plan.threads as usize + 1), Barrier::new(plan.threads as usize + 1));
     thread::scope(|scope| {
         let work = |thread: u64| {

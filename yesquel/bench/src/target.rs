@@ -3,11 +3,11 @@
 #[cfg(feature = "mariadb")]
 use crate::mariadb::Maria;
 use crate::{
-    Result,
+    Result, cluster,
     redis::RespClient,
     sql::{Sql, SqlLocation, SqlTable},
 };
-use yesquel::{Database, Map, SocketOptions, Store};
+use yesquel::{Database, Map, Store};
 
 /// Connections that the threads share: for Yesquel one with a cache; none for Redis, where each
 /// thread has its own.
@@ -34,10 +34,8 @@ pub(crate) fn key(number: u64) -> [u8; 8] {
 impl ThreadConnections {
     pub(crate) fn connect(target: &str) -> Result<ThreadConnections> {
         match target.split_once(':') {
-            Some(("yesquel", address)) => {
-                let store = Store::connect(&address.parse()?, SocketOptions::default())?;
-                let database = store.database_or_create("bench")?;
-                let map = database.map("bench")?;
+            Some(("yesquel", addresses)) => {
+                let (database, map) = cluster::database(&cluster::connect(addresses)?)?;
                 Ok(ThreadConnections::Yesquel(database, map))
             }
             Some(("redis", address)) => Ok(ThreadConnections::Redis(address.to_owned())),
@@ -50,9 +48,7 @@ impl ThreadConnections {
             Some(("mariadb", _)) => Err("this program was built without its feature 'mariadb'".into()),
             Some((kind, rest)) if let Some(place) = SqlLocation::of(kind, rest) => {
                 place.prepare()?;
-                let store = (kind == "sql").then(|| -> Result<Store> {
-                    Ok(Store::connect(&rest.parse()?, SocketOptions::default())?)
-                });
+                let store = (kind == "sql").then(|| cluster::connect(rest));
                 Ok(ThreadConnections::Sql(place, store.transpose()?))
             }
             _ => Err(format!("'{target}' is no KIND:PLACE that is known").into()),

@@ -27,6 +27,15 @@ const COUNTED: [u64; 2] = [2_000, 12_000];
 /// Time limit for the end of a server.
 const END: Duration = Duration::from_secs(60);
 
+/// The processes that host the groups of a cluster.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Hosting {
+    /// So many, with one group each.
+    Processes(usize),
+    /// One, with so many groups.
+    OneProcess(usize),
+}
+
 /// Servers that share transactions.
 pub(super) struct ServerGroup {
     servers: Vec<Running>,
@@ -39,11 +48,15 @@ impl ServerGroup {
     /// Starts some servers with these options, by a command to which their own arguments are added.
     pub(super) fn start(
         bench: &BenchContext,
-        count: usize,
+        hosting: Hosting,
         command: impl Fn() -> Command,
         more: &[&str],
     ) -> Result<ServerGroup> {
         let folder = folder()?;
+        let (count, groups) = match hosting {
+            Hosting::Processes(count) => (count, 1),
+            Hosting::OneProcess(groups) => (1, groups),
+        };
         let ports: Vec<u16> = (0..count).map(|_| free_port()).collect::<Result<_>>()?;
         let mut servers = Vec::new();
         for (number, port) in ports.iter().enumerate() {
@@ -54,6 +67,8 @@ impl ServerGroup {
                 &format!("127.0.0.1:{port}"),
                 "--server",
                 &number.to_string(),
+                "--groups",
+                &groups.to_string(),
             ]);
             for (other, port) in ports.iter().enumerate().filter(|(other, _)| *other != number) {
                 command.args(["--peer", &format!("{other}=127.0.0.1:{port}")]);
@@ -138,7 +153,8 @@ pub(in crate::bench) fn groups(bench: &BenchContext) -> Result<()> {
         ResultTable::new(["8 threads, one connection a server", "two groups", "one group", "ratio"]);
     for (name, more) in [("in memory", ["--in-memory"].as_slice()), ("each on disk", &[])] {
         eprintln!("{name}: {} pairs", bench.pairs);
-        let servers = ServerGroup::start(bench, 2, || Command::new(&programs.yesquel), more)?;
+        let hosting = Hosting::Processes(2);
+        let servers = ServerGroup::start(bench, hosting, || Command::new(&programs.yesquel), more)?;
         let cpu_of = |groups: u64| -> Result<f64> {
             let before = servers.cpu_us()?;
             let client = servers.commit(bench, Command::new(&programs.load), groups, commits)?;
@@ -185,7 +201,8 @@ pub(super) fn counted(reports: &[String]) -> Result<f64> {
 
 /// Returns the instructions of the client and both servers, with their start and end.
 fn instructions(bench: &BenchContext, programs: &Programs, groups: u64, commits: u64) -> Result<f64> {
-    let servers = ServerGroup::start(bench, 2, || counting(&programs.yesquel), &["--in-memory"])?;
+    let hosting = Hosting::Processes(2);
+    let servers = ServerGroup::start(bench, hosting, || counting(&programs.yesquel), &["--in-memory"])?;
     let client = servers.commit(bench, counting(&programs.load), groups, commits)?;
     let mut reports = servers.end()?;
     reports.push(client.stderr);

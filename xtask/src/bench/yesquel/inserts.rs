@@ -1,7 +1,7 @@
 //! Section 6.1.4: inserts of increasing keys into one leaf, with and without each technique against
 //! conflicts of inserts.
 
-use super::{KEYS, LoadResult, Programs, SystemUnderTest, median, options};
+use super::{GROUPS, KEYS, LoadResult, Programs, SystemUnderTest, median, options};
 use crate::Result;
 use crate::bench::BenchContext;
 use crate::bench::measure::ResultTable;
@@ -26,11 +26,20 @@ const LOADS: [(&str, &str); 2] = [
 /// Prints throughput and aborts of increasing-key inserts, with and without each technique.
 pub(in crate::bench) fn inserts(bench: &BenchContext) -> Result<()> {
     let programs = Programs::build(bench)?;
+    for groups in GROUPS {
+        inserts_at(bench, &programs, groups)?;
+    }
+    println!("wanted: with all of them no aborts; the paper's share is of its own clients, which read first");
+    Ok(())
+}
+
+/// The same at so many groups, over which the leaves are distributed.
+fn inserts_at(bench: &BenchContext, programs: &Programs, groups: usize) -> Result<()> {
     let mut sides = Vec::new();
     for (name, option, _) in WITHOUT {
         let more = ["--without", option];
         let more = if option.is_empty() { &[] } else { &more[..] };
-        let side = SystemUnderTest::yesquel_with(bench, &programs, false, more)?;
+        let side = SystemUnderTest::cluster(bench, programs, groups, more)?;
         side.fill(bench, &programs.load, KEYS)?;
         sides.push((name, side));
     }
@@ -51,13 +60,12 @@ pub(in crate::bench) fn inserts(bench: &BenchContext) -> Result<()> {
                 seen.push(side.load_by(bench, &programs.load, load, &more, 1)?);
             }
         }
-        print(what, &seen);
+        print(what, groups, &seen);
     }
-    println!("wanted: with all of them no aborts; the paper's share is of its own clients, which read first");
     Ok(())
 }
 
-fn print(what: &str, seen: &[Vec<LoadResult>]) {
+fn print(what: &str, groups: usize, seen: &[Vec<LoadResult>]) {
     let mut table = ResultTable::new([
         "without",
         "inserts/s",
@@ -81,6 +89,6 @@ fn print(what: &str, seen: &[Vec<LoadResult>]) {
             format!("{:.0}", median(of, |seen| seen.p99_us)),
         ]);
     }
-    println!("increasing keys by {CLIENTS} clients; {what}");
+    println!("increasing keys by {CLIENTS} clients, {groups} groups; {what}");
     print!("{table}");
 }

@@ -12,7 +12,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::Programs;
-use super::groups::ServerGroup;
+use super::groups::{Hosting, ServerGroup};
 use super::tables::TablesLoad;
 use crate::Result;
 use crate::bench::BenchContext;
@@ -84,7 +84,8 @@ struct LimitedServers {
 
 impl LimitedServers {
     fn start(bench: &BenchContext, programs: &Programs, count: usize) -> Result<LimitedServers> {
-        let servers = ServerGroup::start(bench, count, || Command::new(&programs.yesquel), &["--in-memory"])?;
+        let (hosting, command) = (Hosting::Processes(count), || Command::new(&programs.yesquel));
+        let servers = ServerGroup::start(bench, hosting, command, &["--in-memory"])?;
         // The tables are created without a quota.
         run(bench, programs, &servers, (count, "read", 0))?;
         let quotas = servers.pids().map(|pid| {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::groups::{Hosting, ServerGroup};
 use super::{PROCESSES, Programs};
 use crate::Result;
 use crate::bench::BenchContext;
@@ -21,6 +22,7 @@ use crate::servers::{self, ServerHandle};
 /// Processes of a system under test.
 enum SystemProcess {
     Server(Running),
+    Cluster(ServerGroup),
     Maria(MariaServer),
     /// No server: the clients share files.
     Clients,
@@ -132,6 +134,21 @@ impl SystemUnderTest {
         Ok(SystemUnderTest { _folder: Some(folder), ..start(bench, &mut command, "yesquel", port)? })
     }
 
+    /// Starts a cluster in memory with a process for each group, over which leaves are distributed, with
+    /// these options.
+    pub(super) fn cluster(
+        bench: &BenchContext,
+        programs: &Programs,
+        groups: usize,
+        more: &[&str],
+    ) -> Result<SystemUnderTest> {
+        let more = [&["--in-memory", "--placement", "spread"], more].concat();
+        let command = || Command::new(&programs.yesquel);
+        let servers = ServerGroup::start(bench, Hosting::Processes(groups), command, &more)?;
+        let target = format!("yesquel:{}", servers.target);
+        Ok(SystemUnderTest::new(target, SystemProcess::Cluster(servers), None))
+    }
+
     /// Starts a server for SQL in memory, over TCP.
     pub(super) fn sql(bench: &BenchContext, programs: &Programs) -> Result<SystemUnderTest> {
         let side = SystemUnderTest::yesquel(bench, programs, false)?;
@@ -185,12 +202,20 @@ impl SystemUnderTest {
         Ok(SystemUnderTest::new(format!("mariadb:{}", server.address()), SystemProcess::Maria(server), None))
     }
 
+    /// Returns the CPU time of all servers.
+    fn cpu_us(&self) -> Result<f64> {
+        match &self.host {
+            SystemProcess::Cluster(servers) => servers.cpu_us(),
+            _ => self.server().map_or(Ok(0.0), cpu_us),
+        }
+    }
+
     /// Returns the server's process, if there is one.
     pub(super) fn server(&self) -> Option<u32> {
         match &self.host {
             SystemProcess::Server(running) => Some(running.pid()),
             SystemProcess::Maria(server) => Some(server.pid()),
-            SystemProcess::Clients => None,
+            SystemProcess::Cluster(_) | SystemProcess::Clients => None,
         }
     }
 
@@ -243,9 +268,8 @@ impl SystemUnderTest {
         more: &[String],
         processes: u64,
     ) -> Result<(LoadResult, Latencies)> {
-        let used = || self.server().map_or(Ok(0.0), cpu_us);
         let first = self.processes.fetch_add(processes, Relaxed);
-        let before = used()?;
+        let before = self.cpu_us()?;
         let begun = Instant::now();
         let outputs: Vec<Result<String>> = thread::scope(|scope| {
             let run = |process: u64| {
@@ -259,7 +283,7 @@ impl SystemUnderTest {
             let joined = threads.into_iter().map(|thread| thread.join());
             joined.map(|joined| joined.map_err(|_panic| "a load panicked".to_owned())?).collect()
         });
-        let (took, after) = (begun.elapsed().as_secs_f64(), used()?);
+        let (took, after) = (begun.elapsed().as_secs_f64(), self.cpu_us()?);
         let mut seen: Option<LoadResult> = None;
         let mut times = Latencies::default();
         for output in outputs {

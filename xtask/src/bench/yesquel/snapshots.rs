@@ -1,6 +1,6 @@
 //! Section 6.1.6: cost of a long scan for concurrent updates.
 
-use super::{LoadResult, PROCESSES, Programs, SystemUnderTest, THREADS, options};
+use super::{GROUPS, LoadResult, PROCESSES, Programs, SystemUnderTest, THREADS, options};
 use crate::Result;
 use crate::bench::BenchContext;
 use crate::bench::measure::{MedianRange, ResultTable};
@@ -55,8 +55,13 @@ fn scan(
 /// at a new snapshot. No two updates have the same key, so that all aborts are due to the scan.
 pub(in crate::bench) fn snapshots(bench: &BenchContext) -> Result<()> {
     let programs = Programs::build(bench)?;
+    GROUPS.into_iter().try_for_each(|groups| snapshots_at(bench, &programs, groups))
+}
+
+/// The same at so many groups, over which the leaves are distributed.
+fn snapshots_at(bench: &BenchContext, programs: &Programs, groups: usize) -> Result<()> {
     let program = programs.load.as_path();
-    let side = SystemUnderTest::yesquel(bench, &programs, false)?;
+    let side = SystemUnderTest::cluster(bench, programs, groups, &[])?;
     let keys = if bench.quick { KEYS / 10 } else { KEYS };
     eprintln!("storing {keys} keys");
     side.fill(bench, program, keys)?;
@@ -82,6 +87,7 @@ pub(in crate::bench) fn snapshots(bench: &BenchContext) -> Result<()> {
             pairs.push(UpdatesBesideScan::new(without, with?, scanned?, &alone));
         }
     }
+    println!("{groups} groups");
     print(&pairs, &alone, keys);
     Ok(())
 }

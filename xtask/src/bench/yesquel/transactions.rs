@@ -1,10 +1,11 @@
 //! Section 6.1.5: transactions that scan some keys and update one.
 
-use super::{KEYS, Programs, SystemUnderTest, THREADS, compare, median, options};
+use super::{GROUPS, KEYS, Programs, SystemUnderTest, THREADS, compare, median, options};
 use crate::Result;
 use crate::bench::BenchContext;
 use crate::bench::measure::ResultTable;
 use crate::setup;
+use std::path::Path;
 
 /// The paper's names of the loads, and the number of keys that a transaction scans.
 const SIZES: [(&str, u64); 3] = [("small", 2), ("medium", 10), ("large", 100)];
@@ -17,11 +18,23 @@ pub(in crate::bench) fn transactions(bench: &BenchContext) -> Result<()> {
     }
     let programs = Programs::build(bench)?;
     let load = programs.load.as_path();
-    let (yesquel, redis) =
-        (SystemUnderTest::yesquel(bench, &programs, false)?, SystemUnderTest::redis(bench, false)?);
-    for side in [&yesquel, &redis] {
-        side.fill(bench, load, KEYS)?;
+    let redis = SystemUnderTest::redis(bench, false)?;
+    redis.fill(bench, load, KEYS)?;
+    for groups in GROUPS {
+        let yesquel = SystemUnderTest::cluster(bench, &programs, groups, &[])?;
+        yesquel.fill(bench, load, KEYS)?;
+        println!("{groups} groups");
+        print!("{}", beside_redis(bench, load, (&yesquel, &redis))?);
     }
+    println!("an update aborts if another transaction updates the same key; a scan blocks no update");
+    Ok(())
+}
+
+fn beside_redis(
+    bench: &BenchContext,
+    load: &Path,
+    sides: (&SystemUnderTest, &SystemUnderTest),
+) -> Result<ResultTable<9>> {
     let mut table = ResultTable::new([
         "scan and update, 2 x 32 threads",
         "Yesquel/s",
@@ -42,8 +55,7 @@ pub(in crate::bench) fn transactions(bench: &BenchContext) -> Result<()> {
             ("keys", KEYS.to_string()),
             ("scan", scan.to_string()),
         ]);
-        let (pairs, seen) =
-            compare(bench, load, (&yesquel, &redis), "scan-update", &more, |seen| seen.throughput)?;
+        let (pairs, seen) = compare(bench, load, sides, "scan-update", &more, |seen| seen.throughput)?;
         let both = |of: fn(&super::LoadResult) -> f64| {
             format!("{:.1} ({:.1})", median(&seen[0], of), median(&seen[1], of))
         };
@@ -59,7 +71,5 @@ pub(in crate::bench) fn transactions(bench: &BenchContext) -> Result<()> {
             both(|seen| seen.server_cpu_us),
         ]);
     }
-    print!("{table}");
-    println!("an update aborts if another transaction updates the same key; a scan blocks no update");
-    Ok(())
+    Ok(table)
 }
