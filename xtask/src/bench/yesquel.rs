@@ -30,6 +30,7 @@ pub(super) mod snapshots;
 pub(super) mod sql;
 mod tables;
 pub(super) mod transactions;
+pub(super) mod wikipedia;
 
 /// Client processes.
 const PROCESSES: u64 = 2;
