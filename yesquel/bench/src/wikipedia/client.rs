@@ -134,12 +134,17 @@ impl<'a> WikiClient<'a> {
         let mut last = String::new();
         for _ in 0..ATTEMPTS_MAX {
             match self.attempt(writes, &mut body) {
+                Ok(value) => return Ok(value),
                 Err(WikiError::Conflict(why)) => {
                     self.store.rollback()?;
                     self.conflicts += 1;
                     last = why;
                 }
-                outcome => return Ok(outcome?),
+                Err(error) => {
+                    // The first error says more than one of the end.
+                    let _ = self.store.rollback();
+                    return Err(error.into());
+                }
             }
         }
         Err(format!("a transaction has lost {ATTEMPTS_MAX} times, the last time by {last}").into())

@@ -159,7 +159,7 @@ pub(crate) fn fill(store: &mut dyn WikiStore, pages: WikiPages) -> Result<()> {
         if page.namespace == 0 {
             add_links(&mut pending, number, &page, &templates)?;
         }
-        if number % PAGES_A_TRANSACTION == 0 {
+        if number.is_multiple_of(PAGES_A_TRANSACTION) {
             pending.store(store)?;
         }
     }
@@ -247,7 +247,7 @@ fn add_page(pending: &mut PendingRows, number: u64, page: &NewPage) -> WikiResul
     pending.add(SLOTS, vec![id.into(), 1.into(), id.into(), id.into()]);
     pending.add(CONTENT, vec![id.into(), length.into(), hash.into(), 1.into(), format!("tt:{id}").into()]);
     pending.add(TEXT, vec![id.into(), page.text.clone().into(), "utf-8".into()]);
-    if page.namespace == CATEGORY && number % CATEGORIES_A_HIDDEN == 0 {
+    if page.namespace == CATEGORY && number.is_multiple_of(CATEGORIES_A_HIDDEN) {
         pending.add(PROPS, vec![id.into(), "hiddencat".into(), "".into()]);
     }
     Ok(())
