@@ -210,6 +210,11 @@ const BENCHMARKS: &[Benchmark] = &[
         run: yesquel::quota::quota,
     },
     Benchmark {
+        name: "yesquel-wikipedia",
+        measures: "6.3: page views and edits of a wiki beside MariaDB; CPU time of a page at 1, 2, 4 and 8 groups",
+        run: yesquel::wikipedia::wikipedia,
+    },
+    Benchmark {
         name: "yesquel-memory",
         measures: "memory of a stored key, compared with Redis",
         run: yesquel::memory::memory_per_key,

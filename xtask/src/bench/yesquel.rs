@@ -31,6 +31,7 @@ pub(super) mod sql;
 mod tables;
 pub(super) mod transactions;
 pub(super) mod two_rows;
+pub(super) mod wikipedia;
 
 /// Numbers of groups over which the leaves of section 6.1's loads are distributed.
 const GROUPS: [usize; 2] = [1, 4];

@@ -10,6 +10,7 @@ mod groups;
 mod load;
 #[cfg(feature = "mariadb")]
 mod mariadb;
+mod measure;
 mod plan;
 mod redis;
 mod roots;
@@ -17,6 +18,7 @@ mod sql;
 mod survey;
 mod tables;
 mod target;
+mod wikipedia;
 mod worker;
 
 use clap::{Parser, ValueEnum};
@@ -60,6 +62,10 @@ enum LoadWorkload {
     Commit,
     /// Runs statements of SQL on tables that are distributed over the groups of a cluster.
     Tables,
+    /// Creates the tables of a wiki, with its pages.
+    WikipediaLoad,
+    /// Views and edits pages of a wiki by the statements of MediaWiki.
+    Wikipedia,
     /// Opens connections by SQL, each with its first SELECT, and closes them.
     Open,
     /// Opens connections by SQL and says what memory they take.
@@ -130,6 +136,21 @@ struct LoadArguments {
     /// Number of tables of `tables`
     #[arg(long, default_value_t = 1)]
     tables: u64,
+    /// Articles of the wiki
+    #[arg(long, default_value_t = 190_000, value_parser = clap::value_parser!(u64).range(1..=wikipedia::ARTICLES_MAX))]
+    pages: u64,
+    /// Part of the wiki's pages that are edited and not viewed, 0 to 1
+    #[arg(long, default_value_t = 0.0, value_parser = wikipedia::part)]
+    edits: f64,
+    /// Whether all articles of the wiki are equally popular; otherwise by Zipf's law
+    #[arg(long)]
+    uniform: bool,
+    /// Whether the wiki's threads end after --operations pages, and not after --seconds
+    #[arg(long)]
+    counted: bool,
+    /// Seed of the wiki's texts
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
     /// Operations of each kind, or connections, where they are counted and not timed
     #[arg(long, default_value_t = 5_000_000)]
     operations: u64,
@@ -196,6 +217,26 @@ fn run(arguments: &LoadArguments) -> Result<serde_json::Value> {
                 value_bytes: arguments.value_bytes,
                 process: arguments.process,
             });
+        }
+        LoadWorkload::WikipediaLoad | LoadWorkload::Wikipedia => {
+            let plan = wikipedia::WikipediaPlan {
+                target: arguments.target.clone(),
+                pages: arguments.pages,
+                seed: arguments.seed,
+                edits: arguments.edits,
+                uniform: arguments.uniform,
+                threads: arguments.threads.max(1),
+                warm_up: Duration::from_secs_f64(arguments.warm_up.max(0.0)),
+                end: if arguments.counted {
+                    wikipedia::RunEnd::Pages(arguments.operations)
+                } else {
+                    wikipedia::RunEnd::After(measured)
+                },
+                rate: arguments.rate,
+                process: arguments.process,
+            };
+            let is_load = arguments.workload == LoadWorkload::WikipediaLoad;
+            return if is_load { wikipedia::load(&plan) } else { wikipedia::run(&plan) };
         }
         LoadWorkload::Survey => return survey::run(&arguments.target, measured),
         LoadWorkload::Roots => {

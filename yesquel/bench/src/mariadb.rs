@@ -9,6 +9,9 @@ use tokio::runtime::{Builder, Runtime};
 /// Name of the server's database.
 const DATABASE: &str = "ycsb";
 
+/// Prepared statements of [`Maria`].
+const STATEMENTS: usize = 5;
+
 pub(crate) struct Maria {
     runtime: Runtime,
     connection: Conn,
@@ -19,14 +22,16 @@ pub(crate) struct Maria {
     append: Statement,
 }
 
-fn runtime() -> Result<Runtime> {
+/// Returns an executor for the thread's own connection.
+pub(crate) fn runtime() -> Result<Runtime> {
     Ok(Builder::new_current_thread().enable_all().build()?)
 }
 
-async fn connection(address: &str) -> Result<Conn> {
+/// Opens a connection that keeps this number of prepared statements.
+pub(crate) async fn connection(address: &str, statements: usize) -> Result<Conn> {
     let (host, port) = address.rsplit_once(':').ok_or("MariaDB is at HOST:PORT")?;
     let options = OptsBuilder::default().ip_or_hostname(host).tcp_port(port.parse()?);
-    let options = options.user(Some("root")).db_name(Some(DATABASE));
+    let options = options.user(Some("root")).db_name(Some(DATABASE)).stmt_cache_size(statements);
     // By TCP, like the others; the driver would switch to a Unix socket.
     Ok(Conn::new(options.prefer_socket(false)).await?)
 }
@@ -41,7 +46,7 @@ impl Maria {
     /// Creates the table before any thread uses it. Its values are stored within the rows.
     pub(crate) fn prepare(address: &str) -> Result<()> {
         runtime()?.block_on(async {
-            let mut connection = connection(address).await?;
+            let mut connection = connection(address, STATEMENTS).await?;
             let table = "CREATE TABLE IF NOT EXISTS kv(`key` BIGINT AUTO_INCREMENT PRIMARY KEY, value VARBINARY(2000)) \
                 ENGINE=InnoDB";
             connection.query_drop(table).await?;
@@ -52,7 +57,7 @@ impl Maria {
     pub(crate) fn connect(address: &str) -> Result<Maria> {
         let runtime = runtime()?;
         let (connection, [read, update, range, insert, append]) = runtime.block_on(async {
-            let mut connection = connection(address).await?;
+            let mut connection = connection(address, STATEMENTS).await?;
             // Allow the key 0.
             connection.query_drop("SET sql_mode = CONCAT(@@sql_mode, ',NO_AUTO_VALUE_ON_ZERO')").await?;
             let statements = [

@@ -56,6 +56,15 @@ impl SqlLocation {
         }
     }
 
+    /// Returns the same place; tables of a database that does not exist yet are distributed over the
+    /// groups of a server.
+    pub(crate) fn with_distributed_tables(mut self) -> SqlLocation {
+        if self.name.starts_with("yesquel://") {
+            self.name += "?placement=tables";
+        }
+        self
+    }
+
     /// Opens a connection.
     pub(crate) fn open(&self) -> Result<Connection> {
         assert!(yesquel_sqlite::is_linked());
@@ -186,6 +195,10 @@ mod tests {
         );
         assert_eq!(name("sqlite", "f.db"), Some(("f.db".to_owned(), true)));
         assert_eq!(name("redis", "host:1"), None);
+        let distributed =
+            |kind| SqlLocation::of(kind, "p:1,q:1").map(|place| place.with_distributed_tables().name);
+        assert_eq!(distributed("sql").as_deref(), Some("yesquel://p:1,q:1/bench?placement=tables"));
+        assert_eq!(distributed("sqlite").as_deref(), Some("p:1,q:1"));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::{
     LoadWorkload, Result,
+    measure::ThreadWork,
     plan::{LoadPlan, SHUFFLE},
     target::{LoadClient, key},
 };
@@ -29,9 +30,8 @@ pub(crate) struct LoadWorker<'a> {
 /// Largest key so far, for all threads of a process.
 pub(crate) static LAST: AtomicU64 = AtomicU64::new(0);
 
-impl LoadWorker<'_> {
-    /// Runs one operation, or one pipeline. Returns the number of operations.
-    pub(crate) fn step(&mut self) -> Result<u64> {
+impl ThreadWork for LoadWorker<'_> {
+    fn step(&mut self) -> Result<u64> {
         match self.plan.workload {
             LoadWorkload::Load => self.load(),
             LoadWorkload::Read => self.read(),
@@ -54,10 +54,22 @@ impl LoadWorker<'_> {
             | LoadWorkload::Open
             | LoadWorkload::Idle
             | LoadWorkload::EmbeddedServer
-            | LoadWorkload::EmbeddedLoad => Err("no thread does that".into()),
+            | LoadWorkload::EmbeddedLoad
+            | LoadWorkload::WikipediaLoad
+            | LoadWorkload::Wikipedia => Err("no thread does that".into()),
         }
     }
 
+    fn is_done(&self) -> bool {
+        self.plan.is_load() && LAST.load(Relaxed) >= self.plan.keys
+    }
+
+    fn take_aborts(&mut self) -> u64 {
+        std::mem::take(&mut self.aborts)
+    }
+}
+
+impl LoadWorker<'_> {
     /// Draws a number of 62 bits from two of 31.
     fn wide(&mut self) -> u64 {
         self.random.next(1 << 31) << 31 | self.random.next(1 << 31)
