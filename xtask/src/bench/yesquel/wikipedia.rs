@@ -10,7 +10,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::groups::ServerGroup;
+use super::groups::{Hosting, ServerGroup};
 use super::side::{LoadResult, SystemUnderTest};
 use super::{Programs, THREADS, compare, median, options};
 use crate::Result;
@@ -165,8 +165,12 @@ struct WikiGroups {
 
 impl WikiGroups {
     fn start(bench: &BenchContext, programs: &Programs, groups: usize) -> Result<WikiGroups> {
-        let servers =
-            ServerGroup::start(bench, groups, || Command::new(&programs.yesquel), &["--in-memory"])?;
+        let servers = ServerGroup::start(
+            bench,
+            Hosting::Processes(groups),
+            || Command::new(&programs.yesquel),
+            &["--in-memory"],
+        )?;
         let pages = if bench.quick { PAGES_QUICK } else { PAGES_OF_GROUPS };
         fill(bench, programs, &format!("sql:{}", servers.target), pages)?;
         Ok(WikiGroups { groups, servers, pages, runs: std::cell::Cell::new(0) })
