@@ -14,6 +14,7 @@ use std::{
     io::Write as _,
     path::{Path, PathBuf},
     process::Child,
+    thread,
     time::{Duration, Instant},
 };
 use yesquel::{SocketOptions, Store, status::ServerStatus};
@@ -31,6 +32,8 @@ const SMALL_DISK_BYTES: &str = "size=96m";
 const CHECKPOINT_EVERY: &str = "256K";
 /// Limit of waits for servers that no fault affects.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Time between two looks at a server's status.
+const STATUS_PAUSE: Duration = Duration::from_millis(20);
 
 /// A client's process, and the file that it writes.
 pub(crate) struct RunningClient {
@@ -228,6 +231,27 @@ impl NetworkCluster {
     /// Returns a server's status, if it serves.
     pub(crate) fn status(&self, group: usize) -> Result<ServerStatus, yesquel::Error> {
         Store::connect(&Place::address(group), self.place.options())?.status()
+    }
+
+    /// Waits until each server has reached all others from now on: a fault may have ended connections that
+    /// neither end has noticed yet. Returns the first server that does not in time.
+    pub(crate) fn wait_for_peers(&self) -> Option<usize> {
+        let begun = Instant::now();
+        let has_reached_all = |group| {
+            let clocks = self.status(group).map(|status| status.peers.clocks).unwrap_or_default();
+            let age_max = begun.elapsed();
+            clocks.len() == GROUPS - 1
+                && clocks.iter().all(|clock| Duration::from_millis(clock.age_ms) < age_max)
+        };
+        for group in 0..GROUPS {
+            while !has_reached_all(group) {
+                if begun.elapsed() > PATIENCE {
+                    return Some(group);
+                }
+                thread::sleep(STATUS_PAUSE);
+            }
+        }
+        None
     }
 
     /// Removes all faults of links, and lets stopped processes go on.

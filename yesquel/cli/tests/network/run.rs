@@ -197,6 +197,7 @@ fn client_fault(
 ) {
     // The effects of earlier faults are over.
     assert_eq!(readers.wait_until_all_serve(), None, "a group serves nothing after a fault");
+    assert_eq!(cluster.wait_for_peers(), None, "a server does not reach the others after a fault");
     let (before, since) = (audit::recovered(cluster), Instant::now());
     fault.happen(cluster, &mut |_| ());
     thread::sleep(AFTERMATH);

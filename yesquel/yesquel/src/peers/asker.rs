@@ -7,13 +7,19 @@ use std::{
         Arc,
         mpsc::{Receiver, RecvTimeoutError},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 use yesquel_model::ServerId;
 use yesquel_server::Core;
 use yesquel_transport::{
-    Address, ConnectError, LostCall, SocketOptions, SocketTransport, Transport, block_on, repeat_corrected,
+    Address, ConnectError, LostCall, Patience, SocketOptions, SocketTransport, Transport, block_on,
+    repeat_corrected,
 };
+
+/// Time for which a report is waited for. The reply needs no disk, so that without one the connection
+/// has probably ended unnoticed, as in a partition: the system would try to send for as long again
+/// as that has taken, while a new connection is made at once.
+const REPORT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Asks the groups of one machine.
 pub(super) struct PeerAsker {
@@ -60,15 +66,25 @@ impl PeerAsker {
                 self.note_failure(error.to_string());
                 continue;
             }
-            let (asked, reported) = (self.ask(&batch), if is_due { self.report() } else { Ok(()) });
+            let asked = self.ask(&batch).map_err(|lost| lost.to_string());
+            let reported = if is_due { self.report_in_time() } else { Ok(()) };
             match asked.and(reported) {
                 Ok(()) => self.failed = None,
-                Err(lost) => {
+                Err(why) => {
                     self.connection = None;
-                    self.note_failure(lost.to_string());
+                    self.note_failure(why);
                 }
             }
         }
+    }
+
+    /// Exchanges reports for [`REPORT_PATIENCE`] at most.
+    fn report_in_time(&self) -> Result<(), String> {
+        let patience = Patience::begin(REPORT_PATIENCE);
+        self.report().map_err(|lost| match patience.is_lost() {
+            true => format!("{}: no answer for {} s", self.address, REPORT_PATIENCE.as_secs()),
+            false => lost.to_string(),
+        })
     }
 
     /// Exchanges reports between each group of this machine and each one of the other. The first groups
