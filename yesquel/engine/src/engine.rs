@@ -89,6 +89,8 @@ pub struct Engine {
     pub(crate) is_synced: bool,
     /// The last record that is known to be durable.
     pub(crate) durable_lsn: u64,
+    /// Records up to this one are on disk, whatever the durability; without a disk, all.
+    pub(crate) synced_lsn: u64,
     /// Set once the log takes no more records: no snapshot above it is given.
     pub(crate) frozen: Option<ReadBounds>,
     /// Set while the disk is full: new writes are refused, and reads see this without waiting.
@@ -188,6 +190,7 @@ impl Engine {
             ceiling_lsn: 0,
             is_synced: true,
             durable_lsn: 0,
+            synced_lsn: u64::MAX,
             frozen: None,
             suspended: None,
             store: NodeStore::new(NodeLimits {

@@ -169,6 +169,8 @@ impl PendingWrite {
 /// A transaction that has voted yes here.
 #[derive(Debug, Clone)]
 pub(crate) struct PreparedTxn {
+    /// Record of the vote.
+    pub(crate) lsn: u64,
     /// Lower bound of the commit time.
     pub(crate) at: Timestamp,
     pub(crate) birth: Timestamp,

@@ -120,11 +120,14 @@ impl GroupCore {
     }
 
     pub(crate) fn new(
-        engine: Engine,
+        mut engine: Engine,
         durability: Option<Durability>,
         synced: u64,
         log_bytes: u64,
     ) -> GroupCore {
+        if durability.is_some() {
+            engine.note_synced(synced);
+        }
         GroupCore {
             watch: ClockWatch::new(engine.server(), 0),
             noted_state: ClockState::Agrees,

@@ -252,8 +252,18 @@ impl Engine {
         self.reserved_bytes += bytes;
         let yes = Vec::new();
         let recovery = RecoveryTimer::new(uptime_ms, self.settings.recover_age_ms);
-        let prepared =
-            PreparedTxn { at, birth, waits, participants, pending, bytes, yes, recovery, ends_lease: None };
+        let prepared = PreparedTxn {
+            lsn: self.lsn,
+            at,
+            birth,
+            waits,
+            participants,
+            pending,
+            bytes,
+            yes,
+            recovery,
+            ends_lease: None,
+        };
         self.prepared.insert(txn, prepared);
     }
 

@@ -59,6 +59,11 @@ impl Engine {
         self.durable_lsn = self.durable_lsn.max(lsn);
     }
 
+    /// Notes that the log is on disk up to a record.
+    pub fn note_synced(&mut self, lsn: u64) {
+        self.synced_lsn = lsn;
+    }
+
     /// What can be read while nothing becomes durable.
     pub(crate) fn read_bounds(&self) -> Option<ReadBounds> {
         self.frozen.or(self.suspended)

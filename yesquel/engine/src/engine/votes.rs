@@ -155,7 +155,12 @@ impl Engine {
         let us = self.settings.server;
         let Some(prepared) = self.prepared.get(&txn) else { return };
         let (at, birth, participants) = (prepared.at, prepared.birth, Arc::clone(&prepared.participants));
+        let is_on_disk = prepared.lsn <= self.synced_lsn;
         self.ask_for_votes(txn, effects);
+        if !is_on_disk {
+            // A crash could take this server's vote back. The next attempt counts it.
+            return;
+        }
         let vote = Vote::Yes { at, participants: Participants::NONE };
         self.on_vote(now, &VoteQuery { server: us, txn, birth, participants }, &vote, effects);
     }

@@ -243,3 +243,38 @@ fn ages_and_ends_are_counted() {
     let connection = RecoveryCounts { started: 1, aborted: 1, ..RecoveryCounts::default() };
     assert_eq!(server.recoveries(), RecoveryStatus { connection, ..RecoveryStatus::default() });
 }
+
+/// A vote that is not on disk may be lost with the server, which then votes no: another participant
+/// would abort what was read here as committed.
+#[test]
+fn recovery_counts_the_own_vote_when_it_is_on_disk() {
+    let mut server = Server::in_doubt();
+    server.engine.note_synced(server.engine.lsn() - 1);
+    server.engine.disconnected(CONNECTION);
+    let attempt = |server: &mut Server, until_ms| {
+        let mut effects = Effects::default();
+        let query = loop {
+            let now = server.now();
+            server.engine.tick(now, &mut effects);
+            match effects.vote_queries.pop() {
+                Some(query) => break query,
+                None => assert!(server.uptime_ms < until_ms, "no attempt before {until_ms} ms"),
+            }
+            server.uptime_ms += 50;
+        };
+        let vote = Vote::Yes { at: Timestamp::from_ms(1), participants: Participants::NONE };
+        server.engine.on_vote(server.now(), &query, &vote, &mut effects);
+        server.engine.undecided().count()
+    };
+    assert_eq!(attempt(&mut server, 5_000), 1);
+    server.engine.note_synced(server.engine.lsn());
+    // The next attempt need not ask any more.
+    let (mut effects, until_ms) = (Effects::default(), server.uptime_ms + 10_000);
+    while server.engine.undecided().count() > 0 {
+        assert!(server.uptime_ms < until_ms);
+        server.uptime_ms += 50;
+        let now = server.now();
+        server.engine.tick(now, &mut effects);
+    }
+    assert_eq!(server.recoveries().connection.committed, 1);
+}

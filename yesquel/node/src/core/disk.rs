@@ -26,6 +26,7 @@ impl GroupCore {
     pub(crate) fn release(&mut self, synced: u64, reached: u64, log_bytes: u64, sink: &dyn ReplySink) {
         (self.synced, self.log_bytes) = (synced, log_bytes);
         self.engine.note_durable(reached);
+        self.engine.note_synced(synced);
         self.held.release(synced, sink);
     }
 
