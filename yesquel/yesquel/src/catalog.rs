@@ -20,6 +20,7 @@ use crate::{
     least_used,
 };
 use copies::COPY;
+pub(crate) use copies::CopiedNames;
 pub use more_groups::AddedGroups;
 use std::{
     collections::BTreeMap,
