@@ -176,3 +176,59 @@ pub(crate) fn simulate(arguments: &VirtualArguments, times: VirtualTimes) -> Res
         "costs": costs.measured,
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn simulated(statement: TableStatement, without: &[OmittedTechnique], seed: u64) -> Value {
+        let arguments = VirtualArguments {
+            servers: 2,
+            client_processes: 2,
+            client_processors: 1,
+            costs: None,
+            one_way_us: Some(50.0),
+            quota_us: None,
+            period_us: 20_000,
+            tick_us: 4_000,
+            without: without.to_vec(),
+        };
+        let times = VirtualTimes {
+            load: TableLoad { statement, tables: 2, keys: 400, value_bytes: 100 },
+            threads: 3,
+            ramp: Duration::from_millis(5),
+            measured: Duration::from_millis(50),
+            seed,
+        };
+        simulate(&arguments, times).unwrap()
+    }
+
+    fn requests(result: &Value) -> f64 {
+        result["requests"].as_f64().unwrap() / result["operations"].as_f64().unwrap()
+    }
+
+    #[test]
+    fn a_statement_takes_one_request_for_reads_and_one_for_the_commit() {
+        for (statement, expected) in
+            [(TableStatement::Read, 1.0), (TableStatement::Scan, 1.0), (TableStatement::Update, 2.0)]
+        {
+            let result = simulated(statement, &[], 1);
+            let requests = requests(&result);
+            // A scan may go on in the next leaf.
+            assert!((expected - 0.02..expected + 0.15).contains(&requests), "{statement:?}: {result}");
+        }
+    }
+
+    #[test]
+    fn a_seed_has_one_result() {
+        let [one, same, other] = [1, 1, 2].map(|seed| simulated(TableStatement::Update, &[], seed));
+        assert_eq!(one, same);
+        assert_ne!(one, other);
+    }
+
+    #[test]
+    fn without_caches_statements_ask_more() {
+        let result = simulated(TableStatement::Read, &[OmittedTechnique::Caches], 1);
+        assert!(requests(&result) > 1.9, "{result}");
+    }
+}

@@ -16,6 +16,8 @@ pub type LoadError = Box<dyn Error + Send + Sync>;
 
 /// Interval at which a client that is ready looks whether the others are.
 const POLL: Duration = Duration::from_millis(20);
+/// Time in which clients begin once all are ready: each finds that out, and then draws its time.
+pub(crate) const BEGIN: Duration = Duration::from_millis(40);
 
 /// What clients do. Its code runs on a thread for each connection; one of them runs at a time.
 pub trait VirtualLoad: Send + Sync + 'static {
@@ -142,7 +144,7 @@ impl VirtualClient {
     pub fn run(&self, mut statement: impl FnMut() -> Result<(), LoadError>) -> Result<(), LoadError> {
         let Some(window) = self.wait_for_others() else { return Ok(()) };
         // Not all at the same time.
-        let offset = Random::new(self.seed).next(POLL.as_nanos() as u64);
+        let offset = Random::new(self.seed).next((BEGIN - POLL).as_nanos() as u64);
         sleep(&self.network, Duration::from_nanos(offset));
         let half = self.measurement.statement / 2;
         while is_alive() {

@@ -29,7 +29,7 @@ pub struct VirtualPlan {
     pub techniques: Techniques,
     /// Whether clients cache inner nodes.
     pub caches_inner_nodes: bool,
-    /// Time from the first statement to the measured ones.
+    /// Time from the first statements of all connections to the measured ones.
     pub ramp: Duration,
     /// Time in which statements are measured.
     pub measured: Duration,

@@ -1,7 +1,7 @@
 //! One run: the data is created, connections open and warm up, and then statements are measured.
 
 use crate::{
-    client::{Measurement, VirtualClient, VirtualLoad},
+    client::{BEGIN, Measurement, VirtualClient, VirtualLoad},
     cluster::{Origin, SharedCluster, VirtualCluster},
     costs::{CostError, CostModel},
     executor::Executor,
@@ -207,7 +207,7 @@ impl<L: VirtualLoad> VirtualRun<'_, L> {
     /// Measures statements.
     fn measure(&mut self) -> Result<VirtualResult, VirtualError> {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let from_ns = self.now_ns().saturating_add(nanoseconds(self.plan.ramp));
+        let from_ns = self.now_ns().saturating_add(nanoseconds(BEGIN.saturating_add(self.plan.ramp)));
         let window = from_ns..from_ns.saturating_add(nanoseconds(self.plan.measured));
         {
             let (mut cluster, random) = (self.executor.cluster.borrow_mut(), &mut self.random);
