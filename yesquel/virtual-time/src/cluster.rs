@@ -3,7 +3,7 @@
 use crate::{
     costs::{CostModel, nanoseconds},
     plan::VirtualPlan,
-    processor::Processor,
+    processor::{Processor, Quota},
     server::{Batch, Incoming, PeerCall, ServerCounts, ServerTimes, VirtualServer},
 };
 use std::{
@@ -165,7 +165,7 @@ impl VirtualCluster {
     }
 
     /// Holds the servers to a quota from now on. Its periods begin at different times.
-    pub(crate) fn limit_servers(&mut self, quota: crate::processor::Quota, mut draw: impl FnMut(u64) -> u64) {
+    pub(crate) fn limit_servers(&mut self, quota: Quota, mut draw: impl FnMut(u64) -> u64) {
         let now_ns = self.now_ns();
         for server in &mut self.servers {
             server.processor.limit(quota, now_ns.saturating_sub(draw(quota.period_ns)));

@@ -1,7 +1,7 @@
 //! One run: the data is created, connections open and warm up, and then statements are measured.
 
 use crate::{
-    client::{BEGIN, Measurement, VirtualClient, VirtualLoad},
+    client::{BEGIN, LoadError, Measurement, VirtualClient, VirtualLoad},
     cluster::{Origin, SharedCluster, VirtualCluster},
     costs::{CostError, CostModel},
     executor::Executor,
@@ -9,6 +9,7 @@ use crate::{
     network::VirtualNetwork,
     plan::{PlanError, VirtualPlan},
     result::VirtualResult,
+    server::ServerCounts,
 };
 use hdrhistogram::Histogram;
 use std::{
@@ -160,7 +161,7 @@ impl<L: VirtualLoad> VirtualRun<'_, L> {
         &mut self,
         process: &Process,
         client: VirtualClient,
-        code: impl FnOnce(&L, &VirtualClient) -> Result<(), crate::client::LoadError> + Send + 'static,
+        code: impl FnOnce(&L, &VirtualClient) -> Result<(), LoadError> + Send + 'static,
     ) {
         let load = Arc::clone(&self.load);
         let task: TaskFuture = blocking_task(&process.network, move || {
@@ -237,7 +238,7 @@ impl<L: VirtualLoad> VirtualRun<'_, L> {
         let (state, cluster) = (self.measurement.lock(), self.executor.cluster.borrow());
         let length_ns = (window.end - window.start) as f64;
         let (counts, busy_ns): (Vec<_>, Vec<u64>) = cluster.server_counts().unzip();
-        let sum = |of: &dyn Fn(&crate::server::ServerCounts) -> u64| counts.iter().map(of).sum::<u64>();
+        let sum = |of: &dyn Fn(&ServerCounts) -> u64| counts.iter().map(of).sum::<u64>();
         let mean = |sum: u64, count: u64| if count == 0 { 0.0 } else { sum as f64 / count as f64 };
         let clients = (0..self.plan.processes).map(|process| cluster.client_busy_ns(process)).sum::<u64>();
         let processors = (self.plan.processes * self.plan.client_processors) as f64;
