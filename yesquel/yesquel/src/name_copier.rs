@@ -89,18 +89,18 @@ impl NameCopier {
         let patience = Patience::begin(PATIENCE);
         block_on(catalog.probe())?;
         drop(patience);
+        // First, so that a machine with a copy has spare numbers.
+        if Instant::now() >= self.stock_at {
+            block_on(trees.stock_spare_numbers(self.group))?;
+            self.stock_at = Instant::now() + STOCK_EVERY;
+        }
         let states_time = Instant::now() >= self.state_at;
         let CopiedNames { compared, changed } = block_on(catalog.copy_names(self.group, states_time))?;
         if changed > 0 {
             tracing::debug!(changed, "the names of the cluster were copied");
         }
-        let now = Instant::now();
         if states_time || changed > 0 {
-            self.state_at = now + STATE_EVERY;
-        }
-        if now >= self.stock_at {
-            block_on(trees.stock_spare_numbers(self.group))?;
-            self.stock_at = now + STOCK_EVERY;
+            self.state_at = Instant::now() + STATE_EVERY;
         }
         Ok(compared)
     }
