@@ -215,6 +215,16 @@ const BENCHMARKS: &[Benchmark] = &[
         run: yesquel::wikipedia::wikipedia,
     },
     Benchmark {
+        name: "yesquel-costs",
+        measures: "processor time of messages and statements: the cost model of yesquel-virtual, a file in the repository",
+        run: yesquel::costs::costs,
+    },
+    Benchmark {
+        name: "yesquel-virtual",
+        measures: "6.1.2, 6.2: statements of SQL at 1 to 48 simulated servers; with quotas beside real servers",
+        run: yesquel::virtual_time::virtual_time,
+    },
+    Benchmark {
         name: "yesquel-memory",
         measures: "memory of a stored key, compared with Redis",
         run: yesquel::memory::memory_per_key,

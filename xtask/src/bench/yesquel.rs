@@ -15,6 +15,7 @@ use super::measure::{MedianRange, PairedMeasurements, ResultTable, alternate};
 use crate::Result;
 use crate::setup;
 
+pub(super) mod costs;
 pub(super) mod embedded;
 pub(super) mod groups;
 mod half_load;
@@ -31,6 +32,7 @@ pub(super) mod sql;
 mod tables;
 pub(super) mod transactions;
 pub(super) mod two_rows;
+pub(super) mod virtual_time;
 pub(super) mod wikipedia;
 
 /// Numbers of groups over which the leaves of section 6.1's loads are distributed.

@@ -16,8 +16,10 @@ mod redis;
 mod roots;
 mod sql;
 mod survey;
+mod table_statements;
 mod tables;
 mod target;
+mod virtual_cluster;
 mod wikipedia;
 mod worker;
 
@@ -62,6 +64,8 @@ enum LoadWorkload {
     Commit,
     /// Runs statements of SQL on tables that are distributed over the groups of a cluster.
     Tables,
+    /// The same on a simulated cluster, whose processors and network take time by a cost model.
+    Virtual,
     /// Creates the tables of a wiki, with its pages.
     WikipediaLoad,
     /// Views and edits pages of a wiki by the statements of MediaWiki.
@@ -131,8 +135,8 @@ struct LoadArguments {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     groups: u8,
     /// Statement of `tables`
-    #[arg(long, value_enum, default_value_t = tables::TableStatement::Read)]
-    statement: tables::TableStatement,
+    #[arg(long, value_enum, default_value_t = table_statements::TableStatement::Read)]
+    statement: table_statements::TableStatement,
     /// Number of tables of `tables`
     #[arg(long, default_value_t = 1)]
     tables: u64,
@@ -157,6 +161,19 @@ struct LoadArguments {
     /// Which of several processes it is: its random numbers follow from it
     #[arg(long, default_value_t = 0)]
     process: u64,
+    #[command(flatten)]
+    machines: virtual_cluster::VirtualArguments,
+}
+
+impl LoadArguments {
+    fn table_load(&self) -> table_statements::TableLoad {
+        table_statements::TableLoad {
+            statement: self.statement,
+            tables: self.tables.max(1),
+            keys: self.keys.max(1),
+            value_bytes: self.value_bytes,
+        }
+    }
 }
 
 /// Stores in this process; their crates are optional.
@@ -209,12 +226,9 @@ fn run(arguments: &LoadArguments) -> Result<serde_json::Value> {
         LoadWorkload::Tables => {
             return tables::run(&tables::TablesPlan {
                 target: arguments.target.clone(),
-                tables: arguments.tables.max(1),
-                statement: arguments.statement,
+                load: arguments.table_load(),
                 threads: arguments.threads.max(1).into(),
                 operations: arguments.operations,
-                keys: arguments.keys.max(1),
-                value_bytes: arguments.value_bytes,
                 process: arguments.process,
             });
         }
@@ -237,6 +251,16 @@ fn run(arguments: &LoadArguments) -> Result<serde_json::Value> {
             };
             let is_load = arguments.workload == LoadWorkload::WikipediaLoad;
             return if is_load { wikipedia::load(&plan) } else { wikipedia::run(&plan) };
+        }
+        LoadWorkload::Virtual => {
+            let times = virtual_cluster::VirtualTimes {
+                load: arguments.table_load(),
+                threads: arguments.threads.max(1) as usize,
+                ramp: Duration::from_secs_f64(arguments.warm_up.max(0.0)),
+                measured: Duration::from_secs_f64(arguments.seconds.max(0.001)),
+                seed: arguments.process,
+            };
+            return virtual_cluster::simulate(&arguments.machines, times);
         }
         LoadWorkload::Survey => return survey::run(&arguments.target, measured),
         LoadWorkload::Roots => {

@@ -43,7 +43,8 @@ pub(crate) struct SqlLocation {
 }
 
 impl SqlLocation {
-    /// Parses a target; `None` if it is not for SQLite's interface.
+    /// Parses a target; `None` if it is not for SQLite's interface. At servers, tables are distributed
+    /// over all groups.
     pub(crate) fn of(kind: &str, rest: &str) -> Option<SqlLocation> {
         let place = |name: String, stock, cache_kib| Some(SqlLocation { name, stock, cache_kib });
         match kind {
@@ -54,15 +55,6 @@ impl SqlLocation {
             "sqlite-cached" => place(rest.to_owned(), true, Some(1 << 20)),
             _ => None,
         }
-    }
-
-    /// Returns the same place; tables of a database that does not exist yet are distributed over the
-    /// groups of a server.
-    pub(crate) fn with_distributed_tables(mut self) -> SqlLocation {
-        if self.name.starts_with("yesquel://") {
-            self.name += "?placement=tables";
-        }
-        self
     }
 
     /// Opens a connection.
@@ -187,18 +179,20 @@ mod tests {
     fn a_target_names_a_location_and_an_engine() {
         let name =
             |kind: &str, rest: &str| SqlLocation::of(kind, rest).map(|place| (place.name, place.stock));
-        assert_eq!(name("sql", "host:1"), Some(("yesquel://host:1/bench".to_owned(), false)));
-        assert_eq!(name("sql", "/run/s"), Some(("yesquel:///run/s/bench".to_owned(), false)));
+        assert_eq!(
+            name("sql", "host:1"),
+            Some(("yesquel://host:1/bench?placement=tables".to_owned(), false))
+        );
+        assert_eq!(
+            name("sql", "/run/s"),
+            Some(("yesquel:///run/s/bench?placement=tables".to_owned(), false))
+        );
         assert_eq!(
             name("folder", "f?durability=none"),
             Some(("yesquel:f?durability=none".to_owned(), false))
         );
         assert_eq!(name("sqlite", "f.db"), Some(("f.db".to_owned(), true)));
         assert_eq!(name("redis", "host:1"), None);
-        let distributed =
-            |kind| SqlLocation::of(kind, "p:1,q:1").map(|place| place.with_distributed_tables().name);
-        assert_eq!(distributed("sql").as_deref(), Some("yesquel://p:1,q:1/bench?placement=tables"));
-        assert_eq!(distributed("sqlite").as_deref(), Some("p:1,q:1"));
     }
 
     #[test]

@@ -51,6 +51,7 @@ impl ThreadWork for LoadWorker<'_> {
             | LoadWorkload::Ready
             | LoadWorkload::Commit
             | LoadWorkload::Tables
+            | LoadWorkload::Virtual
             | LoadWorkload::Open
             | LoadWorkload::Idle
             | LoadWorkload::EmbeddedServer

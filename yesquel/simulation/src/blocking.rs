@@ -2,11 +2,12 @@
 //!
 //! Each such task has a thread. The simulation and these threads take turns: exactly one of them runs
 //! at any time, so that a run follows from its seed. A thread runs until it waits for a reply or for
-//! the end of a pause. Its requests are then sent by the simulation's thread, where the [`Network`]
-//! is. No simulated time passes while a thread runs.
+//! the end of a pause. Its requests are then sent by the simulation's thread, where the
+//! [`SimulatedTransport`] is. No simulated time passes while a thread runs.
 
 use crate::{
-    cluster::{Network, lost},
+    cluster::lost,
+    simulated_transport::{SimulatedCall, SimulatedTransport},
     tasks::TaskFuture,
 };
 use std::{
@@ -24,7 +25,7 @@ use std::{
 };
 use yesquel_model::{ClusterMembership, GroupEpoch, ServerId, Timestamp};
 use yesquel_transport::{
-    Attempt, HeartbeatSource, LostCall, ObjectCall, ReplyHandler, Transport, TransportObject, block_on,
+    Attempt, HeartbeatSource, LostCall, ObjectCall, ReplyHandler, TransportObject, block_on,
 };
 use yesquel_wire::{Correction, GroupLocation};
 
@@ -40,8 +41,8 @@ type SimulationRequest = Box<dyn FnOnce(&mut PendingRequests, &mut Context<'_>) 
 
 /// What a thread waits for, on the simulation's side.
 struct PendingRequests {
-    network: Rc<Network>,
-    waiting: Vec<Pin<Box<dyn Future<Output = ()>>>>,
+    network: Rc<dyn SimulatedTransport>,
+    waiting: Vec<SimulatedCall<()>>,
     /// Whether one has ended since the thread ran.
     has_result: bool,
 }
@@ -49,7 +50,7 @@ struct PendingRequests {
 impl PendingRequests {
     /// Begins something that takes time.
     fn begin(&mut self, context: &mut Context<'_>, request: impl Future<Output = ()> + 'static) {
-        let mut request: Pin<Box<dyn Future<Output = ()>>> = Box::pin(request);
+        let mut request: SimulatedCall<()> = Box::pin(request);
         match request.as_mut().poll(context) {
             Poll::Ready(()) => self.has_result = true,
             Poll::Pending => self.waiting.push(request),
@@ -133,6 +134,12 @@ pub fn sleep(network: &BlockingNetwork, time: Duration) {
     block_on(network.pause(time));
 }
 
+/// Uses a processor of the client's machine for a time, on the thread of a task: see
+/// [`SimulatedTransport::compute`].
+pub fn compute(time: Duration) {
+    block_on(wait_for(move |network| network.compute(time)));
+}
+
 /// Submits a request to the simulation. Returns false if the thread is no task of a living process.
 fn submit(request: SimulationRequest) -> bool {
     let Some(own) = own() else { return false };
@@ -192,6 +199,26 @@ impl<T> ResultSlot<T> {
     }
 }
 
+/// Waits for something that the simulation does.
+fn wait_for(
+    begin: impl FnOnce(Rc<dyn SimulatedTransport>) -> SimulatedCall<()> + Send + 'static,
+) -> impl Future<Output = ()> + Send {
+    let slot = ResultSlot::new();
+    let given = Arc::clone(&slot);
+    let is_submitted = submit(Box::new(move |requests, context| {
+        let call = begin(Rc::clone(&requests.network));
+        requests.begin(context, async move {
+            call.await;
+            given.set(());
+        });
+    }));
+    async move {
+        if is_submitted {
+            slot.wait().await;
+        }
+    }
+}
+
 /// The place of a reply. If the task that has sent the request ends before, the reply is lost to other
 /// threads that wait for it.
 struct CallReply {
@@ -224,7 +251,7 @@ impl fmt::Debug for BlockingNetwork {
 
 impl BlockingNetwork {
     /// Returns the network of a process for its threads, with a client that `open` makes of it.
-    pub fn open<C>(network: &Network, open: impl FnOnce(Arc<BlockingNetwork>) -> C) -> C {
+    pub fn open<C>(network: &dyn SimulatedTransport, open: impl FnOnce(Arc<BlockingNetwork>) -> C) -> C {
         let blocking = Arc::new(BlockingNetwork {
             membership: network.membership(),
             clock: network.clock(),
@@ -246,7 +273,7 @@ impl TransportObject for BlockingNetwork {
         let is_submitted = submit(Box::new(move |requests, context| {
             let network = Rc::clone(&requests.network);
             requests.begin(context, async move {
-                let reply = network.call(group, &request).await;
+                let reply = network.call(group, request).await;
                 given.slot.set(reply);
             });
         }));
@@ -281,20 +308,7 @@ impl TransportObject for BlockingNetwork {
     }
 
     fn pause(&self, time: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        let slot = ResultSlot::new();
-        let given = Arc::clone(&slot);
-        let is_submitted = submit(Box::new(move |requests, context| {
-            let network = Rc::clone(&requests.network);
-            requests.begin(context, async move {
-                network.pause(time).await;
-                given.set(());
-            });
-        }));
-        Box::pin(async move {
-            if is_submitted {
-                slot.wait().await;
-            }
-        })
+        Box::pin(wait_for(move |network| network.pause(time)))
     }
 
     fn membership(&self) -> ClusterMembership {
@@ -359,7 +373,11 @@ struct BlockingTask {
 /// # Panics
 ///
 /// If there can be no more threads.
-pub fn blocking_task(network: &Rc<Network>, code: impl FnOnce() + Send + 'static) -> TaskFuture {
+pub fn blocking_task<N: SimulatedTransport + 'static>(
+    network: &Rc<N>,
+    code: impl FnOnce() + Send + 'static,
+) -> TaskFuture {
+    let network: Rc<dyn SimulatedTransport> = Rc::<N>::clone(network);
     let handoff = Arc::new(Handoff {
         state: Mutex::new(TurnState {
             turn: Turn::Simulation,
@@ -385,7 +403,7 @@ pub fn blocking_task(network: &Rc<Network>, code: impl FnOnce() + Send + 'static
     };
     let thread = thread::Builder::new().name("simulated".to_owned()).stack_size(STACK_BYTES).spawn(body);
     let thread = thread.unwrap_or_else(|error| panic!("no thread for a simulated task: {error}"));
-    let requests = PendingRequests { network: Rc::clone(network), waiting: Vec::new(), has_result: false };
+    let requests = PendingRequests { network, waiting: Vec::new(), has_result: false };
     Box::pin(BlockingTask { handoff, requests, thread: Some(thread) })
 }
 

@@ -300,7 +300,7 @@ impl Cluster {
 
     /// Microseconds since the start of the run.
     pub fn now_us(&self) -> u64 {
-        self.schedule.now_us()
+        self.schedule.now()
     }
 
     /// A server's machine time.

@@ -17,9 +17,10 @@ mod outcomes;
 mod paths;
 mod run;
 mod schedule;
+mod simulated_transport;
 mod tasks;
 
-pub use blocking::{BlockingNetwork, blocking_task, is_alive, sleep};
+pub use blocking::{BlockingNetwork, blocking_task, compute, is_alive, sleep};
 pub use cluster::{Cluster, EventCounts, LocalTransport, LogFact, Network, SharedCluster, next_work, pause};
 pub use fault::{
     InjectedFault, PROCESSES, SERVERS_MAX, TASKS, TASKS_PER_PROCESS, draw_faults, draw_full_disks,
@@ -29,4 +30,5 @@ pub use outcomes::outcomes;
 pub use paths::{PathCounts, ProtocolPath};
 pub use run::{Application, run};
 pub use schedule::EventQueue;
+pub use simulated_transport::{SimulatedCall, SimulatedTransport};
 pub use tasks::{OBSERVER, TaskFuture};

@@ -51,7 +51,7 @@ use rustc_hash::FxHashMap;
 use spare_numbers::SpareSource;
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicUsize, Ordering::Relaxed},
+    atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
 };
 use thiserror::Error;
 use watched::WatchedLeaves;
@@ -137,6 +137,8 @@ const ISSUER_NUMBERS: LocalId = LocalId(2);
 pub struct Trees<T> {
     client: Client<T>,
     cache: ShardedLock<Cache>,
+    /// Whether inner nodes are cached.
+    caches: AtomicBool,
     counters: SearchCounters,
     tree_numbers: NumberRange,
     issuer_numbers: NumberRange,
@@ -158,6 +160,7 @@ impl<T: Transport> Trees<T> {
         Trees {
             client,
             cache: ShardedLock::default(),
+            caches: AtomicBool::new(true),
             counters: SearchCounters::default(),
             tree_numbers: NumberRange::new(TREE_NUMBERS),
             issuer_numbers: NumberRange::new(ISSUER_NUMBERS),
@@ -174,6 +177,16 @@ impl<T: Transport> Trees<T> {
     /// [send](TreeTransaction::flush_bulk_loads) them.
     pub fn set_bulk_load_bytes(&self, bytes: usize) {
         self.bulk_load_bytes.store(bytes, Relaxed);
+    }
+
+    /// Sets whether inner nodes that are fetched from now on are cached. Default: yes. Without, each
+    /// search begins at the root, as in a tree without caches at clients: for research.
+    pub fn cache_inner_nodes(&self, caches: bool) {
+        self.caches.store(caches, Relaxed);
+    }
+
+    pub(crate) fn caches_inner_nodes(&self) -> bool {
+        self.caches.load(Relaxed)
     }
 
     /// Limits the leaves that the client watches.

@@ -237,7 +237,7 @@ impl<T: Transport> Trees<T> {
         let children =
             children.ok_or(TreeError::Damaged(node.tree, "an inner node has a cell that is no child"))?;
         let inner = Arc::new(InnerNode::new(cells.fence, children, snapshot.unwrap_or_default()));
-        if !cells.more && *range == KeyRange::all() {
+        if !cells.more && *range == KeyRange::all() && self.caches_inner_nodes() {
             self.cache_mut().keep(node, &inner);
         }
         Ok((Fetched::Inner(inner), cells.more))

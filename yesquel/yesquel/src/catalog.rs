@@ -11,21 +11,25 @@
 //! The tree with number zero at the first group of each other machine has a [copy](copies) of `d` and `m`.
 
 mod copies;
+mod entries;
 mod more_groups;
 
 use crate::{
     Error,
     any_transport::AnyTransport,
-    directory_entries::{self, GroupEntry, GroupState, decode, group_key},
+    directory_entries::{GroupEntry, GroupState, decode, group_key},
     least_used,
 };
 use copies::COPY;
+pub(crate) use copies::CopiedNames;
+use entries::{BULK_LOAD, DatabaseEntry, MAP, bulk_load_key, damaged, database_key, map_key, root};
+pub(crate) use entries::{CatalogEntry, DATABASE};
 pub use more_groups::AddedGroups;
 use std::{
     collections::BTreeMap,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
-use yesquel_model::{Key, KeyRange, NodeId, ServerId, Timestamp, TreeId};
+use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId};
 use yesquel_tree::{LoadRegistration, Tree, TreeError, TreeTransaction, Trees, UnfinishedLoad};
 
 /// Maximum length of a name, in bytes.
@@ -35,10 +39,6 @@ const DATABASES: u16 = 16;
 
 /// Maximum number of attempts for a map that other clients create and drop.
 const ATTEMPTS_MAX: usize = 100;
-
-pub(crate) const DATABASE: u8 = b'd';
-const MAP: u8 = b'm';
-const BULK_LOAD: u8 = b'w';
 
 /// Returns the catalog's tree at a group. Every group has one.
 pub(crate) fn catalog_tree(server: ServerId) -> Tree {
@@ -56,28 +56,6 @@ pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     }
 }
 
-fn database_key(name: &str) -> Vec<u8> {
-    [&[DATABASE], name.as_bytes()].concat()
-}
-
-fn map_key(database: u64, name: &str) -> Vec<u8> {
-    [&[MAP], &database.to_be_bytes()[..], name.as_bytes()].concat()
-}
-
-/// Key under which a bulk-loaded map is registered before its commit.
-fn bulk_load_key(map_key: &[u8]) -> Vec<u8> {
-    [&[BULK_LOAD], map_key.get(1..).unwrap_or_default()].concat()
-}
-
-fn damaged() -> Error {
-    Error::Internal("the tree of names is damaged".to_owned())
-}
-
-fn root(value: &[u8]) -> Result<Tree, Error> {
-    let bits = value.try_into().map(u128::from_be_bytes).map_err(|_| damaged())?;
-    Ok(Tree::at(NodeId::from_bits(bits)))
-}
-
 /// Catalog of a cluster, at its home group, or a copy of it, which is only read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Catalog<'a> {
@@ -88,34 +66,6 @@ pub(crate) struct Catalog<'a> {
     copy: Option<ServerId>,
     /// Time of the last change that this process has made, for the choice of copies.
     changed: Option<&'a AtomicU64>,
-}
-
-/// Entry of a database's name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct DatabaseEntry {
-    number: u64,
-    /// The groups at which its maps are created, at least one. Groups join, and none leaves.
-    groups: Vec<ServerId>,
-}
-
-impl DatabaseEntry {
-    fn decode(value: &[u8], home: ServerId) -> Result<DatabaseEntry, Error> {
-        let (number, groups) = value.split_first_chunk().ok_or_else(damaged)?;
-        let (groups, []) = groups.as_chunks() else { return Err(damaged()) };
-        let groups: Vec<ServerId> = groups.iter().map(|group| ServerId(u16::from_be_bytes(*group))).collect();
-        let groups = if groups.is_empty() { vec![home] } else { groups };
-        Ok(DatabaseEntry { number: u64::from_be_bytes(*number), groups })
-    }
-
-    fn encode(&self, home: ServerId) -> Vec<u8> {
-        let mut value = self.number.to_be_bytes().to_vec();
-        // Earlier releases know databases at the home group only, and read these as before. They
-        // refuse one with several groups as damaged.
-        if self.groups != [home] {
-            value.extend(self.groups.iter().flat_map(|group| group.0.to_be_bytes()));
-        }
-        value
-    }
 }
 
 /// A database's groups, and maps of it.
@@ -133,49 +83,6 @@ struct MapEntry {
     key: Vec<u8>,
     /// Tree of the map, if it exists.
     tree: Option<Tree>,
-}
-
-/// Entry of the catalog, for checks.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum CatalogEntry {
-    Database {
-        name: String,
-        number: u64,
-    },
-    Map {
-        database: u64,
-        name: String,
-        tree: Tree,
-    },
-    /// A map that is being bulk loaded.
-    Load {
-        tree: Tree,
-    },
-    /// An entry of the directory.
-    Directory,
-    /// Neither of them: its key.
-    Unreadable(Key),
-}
-
-impl CatalogEntry {
-    fn decode(key: &[u8], value: &[u8], home: ServerId) -> Option<CatalogEntry> {
-        let (sort, rest) = key.split_first()?;
-        let name = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
-        match *sort {
-            DATABASE => {
-                let DatabaseEntry { number, .. } = DatabaseEntry::decode(value, home).ok()?;
-                Some(CatalogEntry::Database { name: name(rest)?, number })
-            }
-            MAP => {
-                let (database, map) = rest.split_first_chunk()?;
-                let (database, tree) = (u64::from_be_bytes(*database), root(value).ok()?);
-                Some(CatalogEntry::Map { database, name: name(map)?, tree })
-            }
-            BULK_LOAD => Some(CatalogEntry::Load { tree: UnfinishedLoad::decode(value)?.tree }),
-            _ if directory_entries::is_key(key) => Some(CatalogEntry::Directory),
-            _ => None,
-        }
-    }
 }
 
 /// Where a new map is created.

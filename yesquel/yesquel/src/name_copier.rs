@@ -1,6 +1,10 @@
 //! Copy of the cluster's names at a machine, kept by its thread of the directory.
 
-use crate::{Error, any_transport::AnyTransport, catalog::Catalog};
+use crate::{
+    Error,
+    any_transport::AnyTransport,
+    catalog::{Catalog, CopiedNames},
+};
 use std::time::{Duration, Instant};
 use yesquel_model::ServerId;
 use yesquel_transport::{Patience, block_on};
@@ -8,9 +12,10 @@ use yesquel_tree::Trees;
 
 /// Shortest interval between two comparisons of the copy with the names of the home group.
 const COPY_EVERY: Duration = Duration::from_secs(1);
-/// A comparison is followed by a pause of this many times as long as it took, so that a machine reads
-/// names for half a percent of the time.
-const PAUSE_PER_COPY: u32 = 200;
+/// Pause after a comparison for each entry that was compared. It is some 200 times the work, so that
+/// a machine reads names for half a percent of the time. The time that the comparison took would also
+/// count waits for a busy processor, after which copies would lag for a minute.
+const PAUSE_PER_ENTRY: Duration = Duration::from_micros(600);
 /// Longest interval.
 const COPY_EVERY_MAX: Duration = Duration::from_secs(60);
 /// Pause after a failure.
@@ -61,11 +66,14 @@ impl NameCopier {
         let ended = Instant::now();
         self.copy_at = ended
             + match &copied {
-                Ok(()) => ((ended - begun) * PAUSE_PER_COPY).clamp(COPY_EVERY, COPY_EVERY_MAX),
+                Ok(compared) => {
+                    let compared = u32::try_from(*compared).unwrap_or(u32::MAX);
+                    PAUSE_PER_ENTRY.saturating_mul(compared).clamp(COPY_EVERY, COPY_EVERY_MAX)
+                }
                 Err(_) => AGAIN_AFTER,
             };
         match copied {
-            Ok(()) => self.has_failed = false,
+            Ok(_) => self.has_failed = false,
             // The catalog of the group is created when the group serves.
             Err(Error::NoMap(_)) => self.copy_at = ended + COPY_EVERY,
             Err(error) if !std::mem::replace(&mut self.has_failed, true) => {
@@ -75,24 +83,25 @@ impl NameCopier {
         }
     }
 
-    fn copy(&mut self, trees: &Trees<AnyTransport>) -> Result<(), Error> {
+    /// Copies the names. Returns the number of entries that were compared.
+    fn copy(&mut self, trees: &Trees<AnyTransport>) -> Result<usize, Error> {
         let catalog = Catalog::new(trees, self.home_group);
         let patience = Patience::begin(PATIENCE);
         block_on(catalog.probe())?;
         drop(patience);
-        let states_time = Instant::now() >= self.state_at;
-        let changes = block_on(catalog.copy_names(self.group, states_time))?;
-        if changes > 0 {
-            tracing::debug!(changes, "the names of the cluster were copied");
-        }
-        let now = Instant::now();
-        if states_time || changes > 0 {
-            self.state_at = now + STATE_EVERY;
-        }
-        if now >= self.stock_at {
+        // First, so that a machine with a copy has spare numbers.
+        if Instant::now() >= self.stock_at {
             block_on(trees.stock_spare_numbers(self.group))?;
-            self.stock_at = now + STOCK_EVERY;
+            self.stock_at = Instant::now() + STOCK_EVERY;
         }
-        Ok(())
+        let states_time = Instant::now() >= self.state_at;
+        let CopiedNames { compared, changed } = block_on(catalog.copy_names(self.group, states_time))?;
+        if changed > 0 {
+            tracing::debug!(changed, "the names of the cluster were copied");
+        }
+        if states_time || changed > 0 {
+            self.state_at = Instant::now() + STATE_EVERY;
+        }
+        Ok(compared)
     }
 }

@@ -131,6 +131,13 @@ impl Store {
         Store { inner: Arc::new(StoreInner { trees, server, membership, names, host, drawn }) }
     }
 
+    /// Sets whether the client caches inner nodes that it fetches from now on. Default: yes. For
+    /// research.
+    #[doc(hidden)]
+    pub fn cache_inner_nodes(&self, caches: bool) {
+        self.inner.trees.cache_inner_nodes(caches);
+    }
+
     /// Draws a number that no client draws again, except by chance: 64 bits that follow from the
     /// client's number. They are no secret.
     pub fn draw_number(&self) -> u64 {

@@ -19,20 +19,20 @@ use crate::bench::BenchContext;
 use crate::bench::measure::{self, MedianRange, ResultTable};
 
 /// Numbers of servers. The first one is compared with.
-const SERVERS: [usize; 3] = [1, 2, 4];
+pub(super) const SERVERS: [usize; 3] = [1, 2, 4];
 /// Connections for each server, each with a thread of the one client process.
-const CONNECTIONS: usize = 16;
+pub(super) const CONNECTIONS: usize = 16;
 /// Rows of a table.
-const KEYS: usize = 10_000;
+pub(super) const KEYS: usize = 10_000;
 /// Period of a quota, us. A server that has used its share waits for the next one, so a short one
 /// disturbs response times less; the system allows shares of 1 ms at least.
-const PERIOD_US: u64 = 20_000;
+pub(super) const PERIOD_US: u64 = 20_000;
 /// Processor time of a server in a period, us.
-const QUOTA_US: u64 = 1_200;
+pub(super) const QUOTA_US: u64 = 1_200;
 
 /// Statements by the names that the client has for them, their names in the table, and their number
 /// for each server in a measurement.
-const LOADS: [(&str, &str, usize); 3] = [
+pub(super) const LOADS: [(&str, &str, usize); 3] = [
     ("read", "SELECT of a row", 6_000),
     ("update", "UPDATE of a row", 2_000),
     ("scan", "SELECT of ten rows", 4_000),
@@ -98,10 +98,15 @@ impl LimitedServers {
     }
 }
 
-/// Statements/s, and the part of their quotas that the servers have used.
+/// What a run at limited servers has shown.
 #[derive(Debug, Clone, Copy)]
-struct LimitedRate {
-    throughput: f64,
+pub(super) struct LimitedRate {
+    /// Statements/s.
+    pub(super) throughput: f64,
+    /// Response times.
+    pub(super) p50_us: f64,
+    pub(super) p99_us: f64,
+    /// Part of their quotas that the servers have used.
     used: f64,
 }
 
@@ -124,37 +129,72 @@ fn run(
     let measured = measure::run(bench.children, &mut client)?;
     let used_us = servers.cpu_us()? - before;
     let result: Value = serde_json::from_str(&measured.stdout).map_err(|error| error.to_string())?;
-    let throughput = result["throughput"].as_f64().ok_or("the client printed no throughput")?;
+    let number = |name: &str| result[name].as_f64().ok_or_else(|| format!("the client printed no {name}"));
     let share = QUOTA_US as f64 / PERIOD_US as f64 * measured.wall_seconds * 1e6;
-    Ok(LimitedRate { throughput, used: used_us / (share * count as f64) })
+    Ok(LimitedRate {
+        throughput: number("throughput")?,
+        p50_us: number("p50_us")?,
+        p99_us: number("p99_us")?,
+        used: used_us / (share * count as f64),
+    })
 }
 
-/// Compares the throughput of several servers with that of one.
-pub(in crate::bench) fn quota(bench: &BenchContext) -> Result<()> {
-    let programs = Programs::build(bench)?;
-    let clusters: Vec<LimitedServers> =
-        SERVERS.iter().map(|count| LimitedServers::start(bench, &programs, *count)).collect::<Result<_>>()?;
-    let mut table = ResultTable::new(["statement", "servers", "statements/s", "efficiency", "quota used"]);
-    for (load, name, statements) in LOADS {
+/// Servers of all numbers, each with a quota.
+pub(super) struct LimitedClusters(Vec<LimitedServers>);
+
+impl LimitedClusters {
+    pub(super) fn start(bench: &BenchContext, programs: &Programs) -> Result<LimitedClusters> {
+        let clusters = SERVERS.iter().map(|count| LimitedServers::start(bench, programs, *count));
+        Ok(LimitedClusters(clusters.collect::<Result<_>>()?))
+    }
+
+    /// Measures a load in rounds. Returns the results by number of servers.
+    pub(super) fn measure(
+        &self,
+        bench: &BenchContext,
+        programs: &Programs,
+        (load, name, statements): (&str, &str, usize),
+    ) -> Result<[Vec<LimitedRate>; SERVERS.len()]> {
         eprintln!("{name}: {} rounds", bench.pairs);
         let statements = if bench.quick { statements / 20 } else { statements };
         let mut rates: [Vec<LimitedRate>; SERVERS.len()] = Default::default();
         // The numbers of servers take turns.
         for _ in 0..bench.pairs {
-            for ((count, limited), rates) in SERVERS.iter().zip(&clusters).zip(&mut rates) {
-                rates.push(run(bench, &programs, &limited.servers, (*count, load, statements))?);
+            for ((count, limited), rates) in SERVERS.iter().zip(&self.0).zip(&mut rates) {
+                rates.push(run(bench, programs, &limited.servers, (*count, load, statements))?);
             }
         }
+        Ok(rates)
+    }
+}
+
+/// Compares the throughput of several servers with that of one.
+pub(in crate::bench) fn quota(bench: &BenchContext) -> Result<()> {
+    let programs = Programs::build(bench)?;
+    let clusters = LimitedClusters::start(bench, &programs)?;
+    let mut table = ResultTable::new([
+        "statement",
+        "servers",
+        "statements/s",
+        "efficiency",
+        "quota used",
+        "p50, ms",
+        "p99, ms",
+    ]);
+    for load in LOADS {
+        let rates = clusters.measure(bench, &programs, load)?;
         let range = |values: Vec<f64>| MedianRange::of(&values).ok_or("nothing was measured");
         for (count, at) in SERVERS.iter().zip(&rates) {
             let efficiency =
                 |(many, one): (&LimitedRate, &LimitedRate)| many.throughput / one.throughput / *count as f64;
             table.row([
-                name.to_owned(),
+                load.1.to_owned(),
                 count.to_string(),
                 format!("{:.0}", range(at.iter().map(|rate| rate.throughput).collect())?),
                 format!("{:.2}", range(at.iter().zip(&rates[0]).map(efficiency).collect())?),
                 format!("{:.2}", range(at.iter().map(|rate| rate.used).collect())?),
+                format!("{:.1}", range(at.iter().map(|rate| rate.p50_us / 1e3).collect())?),
+                format!("{:.1}", range(at.iter().map(|rate| rate.p99_us / 1e3).collect())?),
             ]);
         }
     }

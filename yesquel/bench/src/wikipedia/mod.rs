@@ -85,7 +85,7 @@ fn open(target: &str) -> Result<Box<dyn WikiStore>> {
         #[cfg(not(feature = "mariadb"))]
         Some(("mariadb", _)) => Err("this program was built without its feature 'mariadb'".into()),
         Some((kind, rest)) if let Some(place) = SqlLocation::of(kind, rest) => {
-            Ok(Box::new(SqliteWiki::new(place.with_distributed_tables().open()?)?))
+            Ok(Box::new(SqliteWiki::new(place.open()?)?))
         }
         _ => Err(format!(
             "a wiki is at sql:ADDRESS, folder:FOLDER, sqlite:FILE or mariadb:ADDRESS, not at '{target}'"

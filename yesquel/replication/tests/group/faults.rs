@@ -86,7 +86,7 @@ impl World {
     }
 
     fn freeze(&mut self, id: u64) {
-        let until = self.queue.now_us() + self.random.next(8_000_000);
+        let until = self.queue.now() + self.random.next(8_000_000);
         if let Some(machine) = self.machines.get_mut(&id) {
             machine.frozen_until_us = until;
             self.counts.one("processes frozen");

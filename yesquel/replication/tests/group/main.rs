@@ -33,7 +33,7 @@ fn run(seed: u64, rounds: u64) -> World {
     let mut world = World::new(seed);
     world.is_faulty = true;
     for _ in 0..rounds {
-        let until = world.queue.now_us() + FAULTS_US;
+        let until = world.queue.now() + FAULTS_US;
         world.run_until(until);
         world.heal(RECOVERY_US);
     }
@@ -51,7 +51,7 @@ fn a_group_keeps_its_promises() {
         total.merge(&world.counts);
         let longest = before.max(world.counts.get("longest recovery in ms"));
         total.0.insert("longest recovery in ms", longest);
-        total.add("virtual seconds", world.queue.now_us() / 1_000_000);
+        total.add("virtual seconds", world.queue.now() / 1_000_000);
         total.one("seeds");
     });
     total.borrow().print();

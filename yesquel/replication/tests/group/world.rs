@@ -69,7 +69,7 @@ impl World {
 
     /// Runs until a time.
     pub fn run_until(&mut self, us: u64) {
-        while self.queue.now_us() < us {
+        while self.queue.now() < us {
             let Some(event) = self.queue.next() else { return };
             self.happen(event);
         }
@@ -82,9 +82,9 @@ impl World {
             _ => 0,
         };
         if let Some(machine) = self.machines.get(&id)
-            && machine.frozen_until_us > self.queue.now_us()
+            && machine.frozen_until_us > self.queue.now()
         {
-            let wait = machine.frozen_until_us - self.queue.now_us();
+            let wait = machine.frozen_until_us - self.queue.now();
             self.queue.after(wait, event);
             return;
         }
@@ -170,7 +170,7 @@ impl World {
             machine.readmitted();
             self.counts.one("lost replicas readmitted");
         }
-        self.digest = mix(self.digest, mix(id, self.queue.now_us()));
+        self.digest = mix(self.digest, mix(id, self.queue.now()));
         self.take_effect(id, effects);
     }
 
@@ -332,17 +332,17 @@ impl World {
             }
             self.start(id);
         }
-        let (began, acknowledged) = (self.queue.now_us(), self.ledger.acknowledged());
+        let (began, acknowledged) = (self.queue.now(), self.ledger.acknowledged());
         while !self.is_healthy(acknowledged) {
             assert!(
-                self.queue.now_us() < began + within_us,
+                self.queue.now() < began + within_us,
                 "no progress after {within_us} us: {}",
                 self.describe()
             );
-            let next = self.queue.now_us() + 50_000;
+            let next = self.queue.now() + 50_000;
             self.run_until(next);
         }
-        let took = self.queue.now_us() - began;
+        let took = self.queue.now() - began;
         let longest = self.counts.0.entry("longest recovery in ms").or_default();
         *longest = (*longest).max(took / 1000);
         self.counts.one("recoveries");

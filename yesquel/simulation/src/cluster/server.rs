@@ -428,7 +428,7 @@ impl Cluster {
         self.find_closed_notices(at);
         self.check_clock(at);
         // A comparison takes as long as many steps.
-        let is_due = (self.schedule.now_us() / TICK_US).is_multiple_of(COMPARED_TICKS);
+        let is_due = (self.schedule.now() / TICK_US).is_multiple_of(COMPARED_TICKS);
         if let Some(running) = self.servers[at].running.as_ref().filter(|_| is_due) {
             // Records after a disk failure reach no disk.
             if running.core.failure().is_none() {
@@ -531,7 +531,7 @@ impl Cluster {
         server.facts.retain(|(lsn, _)| *lsn <= synced);
         server.synced = synced;
         server.epoch += 1;
-        server.started_us = self.schedule.now_us();
+        server.started_us = self.schedule.now();
         server.running = Some(RunningServer {
             core,
             made_again,

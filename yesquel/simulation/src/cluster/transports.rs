@@ -6,7 +6,10 @@ use super::{
     notices::{ClientEnd, ProcessWatches, ServerWatch},
     pause, peer_of_server,
 };
-use crate::ProtocolPath;
+use crate::{
+    ProtocolPath,
+    simulated_transport::{SimulatedCall, SimulatedTransport},
+};
 use std::{
     future::{Future, pending, poll_fn},
     rc::Rc,
@@ -264,6 +267,40 @@ impl Transport for Network {
         let process = &mut self.cluster.borrow_mut().processes[self.peer];
         process.heartbeats = Some(Arc::downgrade(&heartbeats));
         process.watches = Some(Rc::downgrade(&self.watches));
+    }
+}
+
+impl SimulatedTransport for Network {
+    fn call(self: Rc<Self>, group: ServerId, request: Vec<u8>) -> SimulatedCall<Result<Vec<u8>, LostCall>> {
+        Box::pin(async move { Transport::call(&*self, group, &request).await })
+    }
+
+    fn send(&self, group: ServerId, request: &[u8], handler: ReplyHandler) {
+        Transport::send(self, group, request, handler);
+    }
+
+    fn correct(&self, group: ServerId, correction: &Correction<'_>, attempt: Attempt) -> bool {
+        Transport::correct(self, group, correction, attempt)
+    }
+
+    fn pause(self: Rc<Self>, time: Duration) -> SimulatedCall<()> {
+        Box::pin(async move { Transport::pause(&*self, time).await })
+    }
+
+    fn membership(&self) -> ClusterMembership {
+        Network::membership(self)
+    }
+
+    fn uptime(&self) -> Duration {
+        self.transport_uptime()
+    }
+
+    fn clock(&self) -> Timestamp {
+        Transport::clock(self)
+    }
+
+    fn set_heartbeat_source(&self, heartbeats: Arc<dyn HeartbeatSource>) {
+        Transport::set_heartbeat_source(self, heartbeats);
     }
 }
 

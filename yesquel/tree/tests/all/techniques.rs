@@ -183,3 +183,18 @@ fn commutative_operations_conflict_by_key_and_others_by_node() {
         assert_eq!(second.is_err_and(|error: TreeError| error.is_conflict()), !commutative_operations);
     }
 }
+
+#[test]
+fn without_a_cache_each_search_begins_at_the_root() {
+    let place = Place::new(Techniques::default());
+    place.insert(10 * CELLS_MAX as u64);
+    place.split();
+    for caches in [true, false] {
+        let client = Trees::new(Client::new(place.server.clone(), 100 + u64::from(caches)));
+        client.cache_inner_nodes(caches);
+        let read = |number: u64| block_on(client.begin().get(place.tree, &key(number))).unwrap();
+        (0..10).for_each(|number| assert!(read(number).is_some()));
+        let fetches = client.counters().counts().root_fetches;
+        assert_eq!(fetches, if caches { 1 } else { 10 });
+    }
+}

@@ -56,6 +56,15 @@ impl<'t, 'a> Entries<'t, 'a> {
     }
 }
 
+/// Result of a comparison of names with their copy.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct CopiedNames {
+    /// Entries that were compared.
+    pub(crate) compared: usize,
+    /// Entries that were written or deleted.
+    pub(crate) changed: usize,
+}
+
 type CatalogRow = (Box<[u8]>, Box<[u8]>);
 
 /// Changes of a copy that are not written yet: a value, or that there is none any more.
@@ -80,16 +89,15 @@ impl<'a> Catalog<'a> {
     }
 
     /// Makes the copy at a group, whose catalog must exist, as the names of the home group are at present.
-    /// With `states_time` the copy states the snapshot though nothing has changed. Returns the number of
-    /// entries that were written or deleted.
+    /// With `states_time` the copy states the snapshot though nothing has changed.
     ///
     /// It compares all names with the copy and holds none in memory but those that differ. A transaction
     /// has [`CHANGES_MAX`] changes at most; between two of them the copy is not complete.
-    pub(crate) async fn copy_names(&self, group: ServerId, states_time: bool) -> Result<usize, Error> {
+    pub(crate) async fn copy_names(&self, group: ServerId, states_time: bool) -> Result<CopiedNames, Error> {
         let copy = self.copied_at(group);
         let mut is_complete = copy.copied_until().await?.is_some() && !states_time;
         let [mut at_home, mut at_copy] = [self.trees.begin(), self.trees.begin()];
-        let (mut pending, mut changes) = (PendingChanges::new(), 0);
+        let (mut pending, mut done) = (PendingChanges::new(), CopiedNames::default());
         for kind in [DATABASE, MAP] {
             let (mut names, mut name) = Entries::begin(*self, &mut at_home, kind).await?;
             let (mut copies, mut copied) = Entries::begin(copy, &mut at_copy, kind).await?;
@@ -110,6 +118,7 @@ impl<'a> Catalog<'a> {
                     (None, Some(_)) => Ordering::Greater,
                     (Some((name, _)), Some((copied, _))) => name.cmp(copied),
                 };
+                done.compared += 1;
                 let (row, copied_row) = match order {
                     Ordering::Less => (name.take(), None),
                     Ordering::Greater => (None, copied.take()),
@@ -129,18 +138,18 @@ impl<'a> Catalog<'a> {
                     _ => {}
                 }
                 if pending.len() >= CHANGES_MAX {
-                    changes += pending.len();
+                    done.changed += pending.len();
                     copy.write_changes(&mut pending, None).await?;
                     is_complete = false;
                 }
             }
         }
         let snapshot = at_home.snapshot().unwrap_or_default();
-        changes += pending.len();
+        done.changed += pending.len();
         if !pending.is_empty() || !is_complete {
             copy.write_changes(&mut pending, Some(snapshot)).await?;
         }
-        Ok(changes)
+        Ok(done)
     }
 
     /// Returns whether the copy at a group has exactly the names of the home group.
@@ -220,7 +229,7 @@ mod tests {
     #[test]
     fn a_copy_becomes_equal_in_pieces() {
         with_catalog(|catalog| {
-            let copied = || block_on(catalog.copy_names(OTHER, false)).unwrap();
+            let copied = || block_on(catalog.copy_names(OTHER, false)).unwrap().changed;
             let is_copied = || block_on(catalog.is_copied(OTHER)).unwrap();
             let until = || block_on(catalog.copied_at(OTHER).copied_until()).unwrap();
             assert!(!is_copied());
@@ -237,7 +246,7 @@ mod tests {
             assert!(before < until());
             let before = until();
             assert_eq!((copied(), until()), (0, before), "nothing is written without a change");
-            assert_eq!(block_on(catalog.copy_names(OTHER, true)).unwrap(), 0);
+            assert_eq!(block_on(catalog.copy_names(OTHER, true)).unwrap().changed, 0);
             assert!(before < until());
             put(
                 &catalog,
@@ -271,7 +280,7 @@ mod tests {
                     (b"dright".to_vec(), Some(&[7; 8])),
                 ],
             );
-            assert_eq!(block_on(catalog.copy_names(OTHER, false)).unwrap(), 1);
+            assert_eq!(block_on(catalog.copy_names(OTHER, false)).unwrap().changed, 1);
         });
     }
 
