@@ -15,7 +15,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use super::groups::ServerGroup;
+use super::groups::{Hosting, ServerGroup};
 use super::side::SystemUnderTest;
 use super::tables::TablesLoad;
 use super::{Programs, closed_loop, options};
@@ -251,7 +251,12 @@ fn rounded(us: f64) -> f64 {
 /// Measures the cost model, and writes its file.
 pub(in crate::bench) fn costs(bench: &BenchContext) -> Result<()> {
     let programs = Programs::build(bench)?;
-    let server = ServerGroup::start(bench, 1, || Command::new(&programs.yesquel), &["--in-memory"])?;
+    let server = ServerGroup::start(
+        bench,
+        Hosting::Processes(1),
+        || Command::new(&programs.yesquel),
+        &["--in-memory"],
+    )?;
     // Creates the table.
     run(bench, &programs, &server, ("read", ClientShape::One, 0))?;
     let of = |statement, shape| cost(bench, &programs, &server, (statement, shape));
