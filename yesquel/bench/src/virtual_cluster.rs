@@ -72,10 +72,9 @@ thread_local! {
     static STORE: RefCell<Option<Store>> = const { RefCell::new(None) };
 }
 
-fn connector(_: &Addresses, _: SocketOptions) -> std::result::Result<Store, Error> {
-    STORE
-        .with_borrow(Clone::clone)
-        .ok_or_else(|| Error::Unavailable("this thread simulates no process".to_owned()))
+/// Returns the store of the process that the thread simulates. Other threads connect by sockets.
+fn connector(servers: &Addresses, options: SocketOptions) -> std::result::Result<Store, Error> {
+    STORE.with_borrow(Clone::clone).map_or_else(|| Store::connect_any(servers, options), Ok)
 }
 
 struct SqlLoad(TableLoad);

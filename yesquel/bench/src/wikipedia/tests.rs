@@ -187,11 +187,12 @@ fn a_view_takes_known_round_trips() {
                 client.view(article).unwrap();
             }
             let after = servers.all_requests().unwrap();
-            assert_eq!((after.commits, after.prepares), (before.commits, before.prepares));
-            (after.reads - before.reads) as f64 / PAGES.articles as f64
+            let commits = after.commits + after.prepares - before.commits - before.prepares;
+            ((after.reads - before.reads) as f64 / PAGES.articles as f64, commits)
         };
-        // The first views find the leaves, which the server may still split.
-        let seen: Vec<f64> = (0..10).map(|_| views()).collect();
-        assert_eq!(seen.last(), Some(&REQUESTS_OF_VIEW), "{groups} groups: {seen:?}");
+        // The first views find the leaves, which the server may still split by commits of its own.
+        let seen: Vec<(f64, u64)> = (0..10).map(|_| views()).collect();
+        assert!(seen.contains(&(REQUESTS_OF_VIEW, 0)), "{groups} groups: {seen:?}");
+        assert!(seen.iter().all(|(requests, _)| *requests >= REQUESTS_OF_VIEW), "{groups} groups: {seen:?}");
     }
 }
