@@ -25,9 +25,9 @@ fn a_closed_terminal_shuts_a_server_down_cleanly() {
     grantpt(&terminal).unwrap();
     unlockpt(&terminal).unwrap();
     let name = ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
-    // A session of its own, whose terminal this is.
+    // A session of its own, whose terminal this is. Under `nohup` the tests ignore the signal.
     let mut command = Command::new("sh");
-    command.args(["-c", "exec setsid --ctty \"$@\" <\"$0\"", &name, PROGRAM]);
+    command.args(["-c", "exec env --default-signal=HUP setsid --ctty \"$@\" <\"$0\"", &name, PROGRAM]);
     let mut server = serve(&mut command, place.path());
     server.signal(Signal::HUP);
     wait_for_reloads(&server, 1);
