@@ -127,6 +127,10 @@ pub fn run<A: Application>(
     run.observe(run.application.set_up(run.network()));
     // Until each clock has passed the set-up's commits.
     run.wait(300_000);
+    // A decision may be late. A server whose disk failed before it came would show no set-up.
+    while (0..run.servers()).any(|server| cluster.borrow_mut().is_in_doubt(server)) {
+        run.wait(QUIET_US);
+    }
     cluster.borrow_mut().begin_faults(faults);
     run.executor.start_processes();
     // Until the clients are done, or make no progress any more.
