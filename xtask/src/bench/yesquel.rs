@@ -9,7 +9,8 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use self::half_load::{Load, half_load};
-use self::side::{LoadResult, SystemUnderTest, folder, free_port, options, wait_for};
+use self::processes::{folder, free_port, options, wait_for};
+use self::side::{LoadResult, SystemUnderTest};
 use super::BenchContext;
 use super::measure::{MedianRange, PairedMeasurements, ResultTable, alternate};
 use crate::Result;
@@ -22,6 +23,7 @@ mod half_load;
 pub(super) mod inserts;
 pub(super) mod loads;
 pub(super) mod memory;
+mod processes;
 pub(super) mod quota;
 pub(super) mod restart;
 pub(super) mod roots;

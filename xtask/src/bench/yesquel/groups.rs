@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::side::{cpu_us, folder, free_port, wait_for};
+use super::processes::{cpu_us, folder, free_port, wait_for};
 use super::{Programs, options};
 use crate::Result;
 use crate::bench::BenchContext;

@@ -1,21 +1,20 @@
 //! Systems under test, and results of their clients.
 
-use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::groups::{Hosting, ServerGroup};
+use super::processes::{cpu_us, folder, free_port, options, wait_for, wait_until};
 use super::{PROCESSES, Programs};
 use crate::Result;
 use crate::bench::BenchContext;
 use crate::bench::latencies::Latencies;
 use crate::bench::measure;
 use crate::children::Running;
-use crate::cpu;
 use crate::servers::mysql::MariaServer;
 use crate::servers::{self, ServerHandle};
 
@@ -62,38 +61,6 @@ pub(super) struct LoadResult {
     pub(super) waits: f64,
     /// Requests to the server, of all processes.
     pub(super) requests: f64,
-}
-
-/// Returns a free port.
-pub(super) fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    listener.map(|address| address.port()).map_err(|error| format!("no port is free: {error}"))
-}
-
-pub(super) fn folder() -> Result<tempfile::TempDir> {
-    tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))
-}
-
-/// Returns the CPU time of a process, us.
-pub(super) fn cpu_us(pid: u32) -> Result<f64> {
-    cpu::of_process(pid).map(|time| time.as_secs_f64() * 1e6)
-}
-
-/// Waits until a server listens.
-fn wait_until(running: &Running, place: &str, mut listens: impl FnMut() -> bool) -> Result<()> {
-    let until = Instant::now() + Duration::from_secs(20);
-    while !listens() {
-        if running.ended()? || Instant::now() > until {
-            return Err(format!("no server came up at {place}"));
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
-}
-
-/// Waits until a server listens on a port.
-pub(super) fn wait_for(running: &Running, port: u16) -> Result<()> {
-    wait_until(running, &format!("port {port}"), || TcpStream::connect(("127.0.0.1", port)).is_ok())
 }
 
 fn start(bench: &BenchContext, command: &mut Command, kind: &str, port: u16) -> Result<SystemUnderTest> {
@@ -343,8 +310,4 @@ impl LoadResult {
             ..self
         }
     }
-}
-
-pub(super) fn options(pairs: &[(&str, String)]) -> Vec<String> {
-    pairs.iter().flat_map(|(name, value)| [format!("--{name}"), value.clone()]).collect()
 }
