@@ -17,7 +17,7 @@ use yesquel::Store;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Statements of each connection before those that are measured.
 const WARM_UP: u64 = 100;
-/// Longest response time that is told apart, in nanoseconds.
+/// Longest response time that the histogram records, in nanoseconds.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
 
 /// Parameters of the statements.

@@ -34,7 +34,7 @@ const SET_UP_NS: u64 = 36_000 * SECOND_NS;
 const SPLITS_NS: u64 = 2 * SECOND_NS;
 /// Time in which clients must end.
 const END_NS: u64 = 600 * SECOND_NS;
-/// Longest response time that is told apart.
+/// Longest response time that the histogram records.
 const LATENCY_NS_MAX: u64 = 3_600 * SECOND_NS;
 /// Number of the client that creates the data.
 const SET_UP_CLIENT: u64 = 1 << 31;

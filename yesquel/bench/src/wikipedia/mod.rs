@@ -23,7 +23,7 @@ mod time;
 mod view;
 
 use crate::{
-    Result,
+    Result, cluster,
     measure::{LoadSchedule, ThreadWork, measure},
     sql::SqlLocation,
 };
@@ -36,7 +36,7 @@ use std::{
 };
 use store::{SqliteWiki, WikiStore};
 use text::WikiPages;
-use yesquel::{ServerId, SocketOptions, Store, status::RequestStatus};
+use yesquel::{Store, status::RequestStatus};
 
 /// Limit of the articles: titles have six digits.
 pub(crate) const ARTICLES_MAX: u64 = 999_999;
@@ -100,30 +100,19 @@ struct Servers(Option<Store>);
 impl Servers {
     fn of(target: &str) -> Result<Servers> {
         let Some(("sql", addresses)) = target.split_once(':') else { return Ok(Servers(None)) };
-        let first = addresses.split(',').next().unwrap_or_default().parse()?;
-        Ok(Servers(Some(Store::connect(&first, SocketOptions::default())?)))
+        Ok(Servers(Some(cluster::connect(addresses)?)))
     }
 
     /// Returns the requests to each group so far, in the order of the groups.
     fn requests(&self) -> Result<Vec<RequestStatus>> {
         let Some(store) = &self.0 else { return Ok(Vec::new()) };
-        let groups = store.directory()?.groups;
-        groups.iter().map(|group| Ok(store.status_of(ServerId(group.group))?.requests)).collect()
+        let of = |group| Ok(store.status_of(group)?.requests);
+        cluster::groups(store)?.into_iter().map(of).collect()
     }
 
     /// Returns the requests to all groups so far.
     fn all_requests(&self) -> Result<RequestStatus> {
-        Ok(self.requests()?.iter().fold(RequestStatus::default(), |all, of| RequestStatus {
-            reads: all.reads + of.reads,
-            questions: all.questions + of.questions,
-            commits: all.commits + of.commits,
-            prepares: all.prepares + of.prepares,
-            conflicts: all.conflicts + of.conflicts,
-            moved: all.moved + of.moved,
-            waits: all.waits + of.waits,
-            recoveries: all.recoveries + of.recoveries,
-            wrong_group: all.wrong_group + of.wrong_group,
-        }))
+        self.0.as_ref().map_or_else(|| Ok(RequestStatus::default()), cluster::requests)
     }
 }
 

@@ -5,6 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 
 const STATEMENTS: &str = include_str!("../../wikipedia/statements.sql");
 const SQLITE_SCHEMA: &str = include_str!("../../wikipedia/schema-sqlite.sql");
+#[cfg(any(test, feature = "mariadb"))]
 const MARIADB_SCHEMA: &str = include_str!("../../wikipedia/schema-mariadb.sql");
 
 /// Mark of a list of parameters in a statement.
@@ -14,7 +15,7 @@ const LIST: &str = "?*";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dialect {
     Sqlite,
-    #[cfg_attr(not(feature = "mariadb"), allow(dead_code))]
+    #[cfg(any(test, feature = "mariadb"))]
     MariaDb,
 }
 
@@ -22,6 +23,7 @@ impl Dialect {
     fn name(self) -> &'static str {
         match self {
             Dialect::Sqlite => "sqlite",
+            #[cfg(any(test, feature = "mariadb"))]
             Dialect::MariaDb => "mariadb",
         }
     }
@@ -30,6 +32,7 @@ impl Dialect {
     pub(crate) fn schema(self) -> impl Iterator<Item = String> {
         let text = match self {
             Dialect::Sqlite => SQLITE_SCHEMA,
+            #[cfg(any(test, feature = "mariadb"))]
             Dialect::MariaDb => MARIADB_SCHEMA,
         };
         let text = lines_without_comments(text);

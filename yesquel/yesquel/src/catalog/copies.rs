@@ -67,7 +67,7 @@ pub(crate) struct CopiedNames {
 
 type CatalogRow = (Box<[u8]>, Box<[u8]>);
 
-/// Changes of a copy that are not written yet: a value, or that there is none any more.
+/// Changes of a copy that are not written yet: the new value of a key, or `None` to delete it.
 type PendingChanges = Vec<(Box<[u8]>, Option<Box<[u8]>>)>;
 
 impl<'a> Catalog<'a> {
